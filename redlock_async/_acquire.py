@@ -1,0 +1,143 @@
+"""The rounds of one attempt to acquire, and the release that follows whatever went wrong."""
+
+from __future__ import annotations
+
+from ._fencing import choose
+from ._mutex import Held, Mutex
+from ._node import Node
+from ._quorum import Tally
+from ._round import Round, Voters
+from ._scripts import Command
+
+
+class Acquire(Round):
+    """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
+
+    __slots__ = ("_freed", "_mutex", "_probing", "fences", "holding")
+
+    def __init__(self, voters: Voters, mutex: Mutex, command: Command, timeout: float) -> None:
+        super().__init__(voters, command, timeout)
+        self._mutex = mutex
+        self._probing = False
+        self._freed = 0
+        self.fences: dict[int, int] = {}
+        self.holding: dict[int, Held] = {}
+
+    def ask_first(self, node: Node) -> None:
+        """Ask that node alone, and the others only when it grants.
+
+        Contenders who all start at the same node do not split the vote, and each lost race costs one command.
+        """
+        self._probing = True
+        self.tally = Tally(1, 1)
+        self.ask(node)
+
+    def _answered(self, bit: int) -> None:
+        if self._probing and not self.tally.refused:
+            # Granted, or failed: now all the others are asked, and the count is the usual one.
+            self._probing = False
+            before, voters = self.tally, self._voters
+            self.tally = Tally(len(voters.nodes), voters.needed, granted=before.granted, failed=before.failed)
+            super()._answered(bit)
+            self.ask_all()
+        else:
+            super()._answered(bit)
+
+    def read(self, node: int, reply: object) -> bool:
+        got = self._mutex.grant(reply)
+        if isinstance(got, Held):
+            self.holding[node] = got
+            return False
+        self.fences[node] = got
+        return True
+
+    def late(self, node: int, reply: object) -> None:
+        if not isinstance(got := self._mutex.grant(reply), Held):
+            self.fences[node] = got
+            self.holders |= 1 << node
+
+    def freed(self, node: int) -> bool:
+        """That node reports the lock changed since it refused; returns whether a quorum is possible again."""
+        self._freed |= 1 << node
+        return self.could_win
+
+    @property
+    def could_win(self) -> bool:
+        """Whether so many of those that refused report a change that a quorum is possible."""
+        blocked = sum(1 for index in self.holding if not self._freed & (1 << index))
+        return bool(self._freed) and blocked <= self._spare
+
+    @property
+    def any_freed(self) -> bool:
+        """Whether any node reported a change since it refused."""
+        return bool(self._freed)
+
+    @property
+    def one_only(self) -> bool:
+        """Whether the first node refused and the others were not asked."""
+        return self.tally.nodes < len(self._voters.nodes)
+
+    @property
+    def _spare(self) -> int:
+        return self.tally.nodes - self.tally.needed
+
+    def holder(self) -> tuple[bytes | None, int]:
+        """The token most refusals named, and by how many."""
+        votes: dict[bytes | None, int] = {}
+        for held in self.holding.values():
+            votes[held.token] = votes.get(held.token, 0) + 1
+        return max(votes.items(), key=lambda vote: (vote[0] is not None, vote[1]), default=(None, 0))
+
+    def free_in(self) -> float | None:
+        """Seconds until so many refusals have expired that a quorum is possible; None if unknown."""
+        times = sorted(held.expires_in for held in self.holding.values() if held.expires_in is not None)
+        if len(times) < len(self.holding):
+            return None
+        index = len(times) - self._spare - 1
+        return times[index] if 0 <= index < len(times) else None
+
+    def fence(self) -> tuple[int, bool]:
+        """The fencing token of these grants, and whether a quorum stores it already."""
+        return choose(self.fences.values(), self.tally.needed)
+
+
+class Level(Round):
+    """Have a quorum store the token, on nodes where the lock is ours."""
+
+    __slots__ = ()
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        return reply == 1
+
+
+class Released(Round):
+    """Give a lock back on every node it may be held on. What cannot be delivered now is delivered on reconnecting."""
+
+    __slots__ = ("_keep_until", "_mutex")
+
+    def __init__(self, voters: Voters, mutex: Mutex, command: Command, timeout: float, keep_until: float) -> None:
+        super().__init__(voters, command, timeout)
+        self._mutex = mutex
+        self._keep_until = keep_until
+
+    def send(self, reached: int) -> None:
+        """Send to those nodes; the others never heard of the lock."""
+        for node in self._voters.nodes:
+            bit = 1 << node.index
+            self._open |= bit
+            if not reached & bit:
+                self._fail(node.index, node.cause)
+            elif not node.clean(self._command, self):
+                node.clean_later(self._command, self._keep_until)
+                self._fail(node.index, node.cause)
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        return self._mutex.released(reply)
+
+    def may_send_again(self, bit: int) -> bool:  # noqa: ARG002 - Round's signature
+        # A release is the last word on its token: sent again it can only do the same.
+        return True
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        self._voters.nodes[node].clean_later(self._command, self._keep_until)
+        super().dropped(node, cause)

@@ -1,0 +1,76 @@
+"""The caller's block under a lease: cancelled when the lease is lost, and the lease given back when it ends.
+
+A bare cancel scope, never a task group: a task group would turn the caller's ValueError into an ExceptionGroup. The only
+module that imports anyio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+import anyio
+
+from ._errors import LockLost, QuorumUnavailable, RedlockError
+from ._holding import Holding
+from ._lease import Phase
+
+
+class Body:
+    """One block."""
+
+    __slots__ = ("_holding", "_scope", "_task", "lease")
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+        self._scope = anyio.CancelScope()
+        self._task: asyncio.Task[object] | None = None
+        self.lease: object = None
+        """Keeps the lease alive that nobody took with `as`."""
+
+    def enter(self) -> None:
+        """The block begins."""
+        self._holding.require_held("enter")
+        self._task = asyncio.current_task()
+        self._scope.__enter__()
+        self._holding.on_loss(self._scope.cancel)
+
+    async def leave(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """The block has ended. A cancellation of our own never gets out of here: LockLost replaces it."""
+        holding = self._holding
+        holding.no_longer(self._scope.cancel)
+        if asyncio.current_task() is not self._task:
+            await holding.release()
+            raise RedlockError(
+                f"the block under the lock on {holding.shown} was entered in one task and left in another: "
+                "keep `async with` within one task (an async generator can be closed by another)"
+            )
+        cancelled_by_us = self._scope.__exit__(exc_type, exc, traceback) is True
+        # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
+        ours = cancelled_by_us and isinstance(exc, asyncio.CancelledError)
+        problem: RedlockError | None = None
+        try:
+            await self._end()
+        except RedlockError as error:
+            problem = error
+        if exc is not None and not ours:
+            if problem is not None and not isinstance(exc, LockLost):
+                exc.add_note(f"and the lock: {type(problem).__name__}: {problem}")
+            return
+        if isinstance(problem, QuorumUnavailable):
+            # The body's work is done, and was done under a valid lease: failing it now would undo nothing. The event
+            # has been reported, and what is left of the lock expires by itself.
+            return
+        if problem is not None:
+            raise problem
+
+    async def _end(self) -> None:
+        holding = self._holding
+        holding.check()
+        if holding.phase is Phase.LOST:
+            holding.over()
+            holding.require_held("release")
+        if holding.phase is Phase.HELD:
+            await holding.release()

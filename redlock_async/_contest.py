@@ -1,0 +1,268 @@
+"""One task of this process against all other processes: attempts, and the waits between them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from ._acquire import Acquire, Level
+from ._errors import LockTimeout, RedlockError
+from ._mutex import Mutex
+from ._node import Node
+from ._quorum import Verdict, validity
+from ._settings import Options
+from .events import Counters
+
+RACES = 2
+"""Lost races after which one node is asked before the others."""
+
+STALLED = 5
+"""Pauses after which a contender that asks one node first asks them all again: that one may hold an orphan."""
+
+
+class Ground(Protocol):
+    """What a contest needs of the client it is for."""
+
+    loop: asyncio.AbstractEventLoop
+    nodes: Sequence[Node]
+    needed: int
+    now: Callable[[], float]
+    wall_us: Callable[[], int]
+    random: Random
+    drift_factor: float
+    node_timeout: float
+    retry_delay: float
+    owner: bytes
+    counters: Counters
+    round_trip: float
+    closed: bool
+
+    def give_back(self, mutex: Mutex, token: bytes, reached: int, ttl: float) -> object:
+        """Send releases to those nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """When to try again."""
+
+    seconds: float
+    armed: bool = False
+    """Whether the nodes will report earlier that the lock may be free."""
+    race: bool = False
+    """Whether others will try at about the same time."""
+
+
+class Won:
+    """A quorum's grant."""
+
+    __slots__ = ("fence", "granted_at", "round", "token")
+
+    def __init__(self, round_: Acquire, token: bytes, fence: int | None) -> None:
+        self.round = round_
+        self.token = token
+        self.fence = fence
+        self.granted_at = round_.started_at
+
+
+class Contest:
+    """Attempts until one wins or the wait is over."""
+
+    def __init__(self, ground: Ground, mutex: Mutex, options: Options, deadline: float | None) -> None:
+        self._ground = ground
+        self._mutex = mutex
+        self._options = options
+        self._deadline = deadline
+        self._round: Acquire | None = None
+        self._wake: asyncio.Future[bool] | None = None
+        self._backup: asyncio.TimerHandle | None = None
+        self._lost_races = 0
+        self._raced = False
+        """Whether the attempt under way follows a chance that others saw too."""
+        self._trouble: Exception | None = None
+        self.last_error: Exception | None = None
+        self.asked = False
+
+    async def win(self) -> Won:
+        """The grant, or the error that ended the wait."""
+        probe: Node | None = None
+        first = True
+        while True:
+            won = await self._attempt(probe, plain=first)
+            if won is not None:
+                return won
+            first = False
+            probe = await self._pause()
+
+    # One attempt
+
+    async def _attempt(self, probe: Node | None, *, plain: bool) -> Won | None:
+        ground, mutex, ttl = self._ground, self._mutex, self._options.ttl
+        ground.counters.attempts += 1
+        # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
+        token = os.urandom(16).hex().encode() + b":" + ground.owner
+        timeout = min(ground.node_timeout, ttl / 4)
+        ttl_ms = round(ttl * 1000)
+        command = (mutex.acquire if plain else mutex.contend)(token, ttl_ms, ground.wall_us())
+        self._round = round_ = Acquire(ground, mutex, command, timeout)
+        self._trouble = None
+        if probe is None:
+            round_.ask_all()
+        else:
+            round_.ask_first(probe)
+        try:
+            if await round_.verdict() is Verdict.WON:
+                fence = await self._fence(round_, token, timeout) if mutex.fenced else None
+                now = ground.now()
+                if now >= round_.started_at + validity(ttl, ground.drift_factor):
+                    self._trouble = LockTimeout(
+                        f"could not lock {quoted(mutex.names)}: the grants took longer than the lease (ttl={ttl:g} s) is "
+                        "valid; raise ttl",
+                        names=mutex.names,
+                    )
+                elif self._trouble is None:
+                    ground.round_trip += (now - round_.started_at - ground.round_trip) / 8
+                    return Won(round_, token, fence)
+            elif round_.tally.verdict is Verdict.UNREACHABLE:
+                self._trouble = round_.unavailable(f"could not lock {quoted(mutex.names)}", mutex.names)
+        except BaseException:
+            # Sent before anything else can run: on each connection it stands right behind its acquire.
+            ground.give_back(mutex, token, round_.reached, ttl)
+            raise
+        ground.give_back(mutex, token, round_.reached, ttl)
+        self.asked = True
+        return None
+
+    async def _fence(self, round_: Acquire, token: bytes, timeout: float) -> int:
+        """The fencing token, stored by a quorum."""
+        fence, stored = round_.fence()
+        if not stored:
+            level = Level(self._ground, self._mutex.secure(token, fence, 0), timeout)
+            level.ask_all()
+            if await level.verdict() is not Verdict.WON:
+                self._trouble = level.unavailable(f"could not fence {quoted(self._mutex.names)}", self._mutex.names)
+        return fence
+
+    # Between attempts
+
+    async def _pause(self) -> Node | None:
+        """Wait for a chance; returns the node to ask first, if one is to be."""
+        ground, round_ = self._ground, self._round
+        assert round_ is not None  # noqa: S101 - an attempt came before
+        if ground.closed:
+            raise RedlockError(f"the client was closed while waiting for {quoted(self._mutex.names)}")
+        if error := round_.hopeless(self._mutex.names):
+            raise error
+        self.last_error = self._trouble
+        left = math.inf if self._deadline is None else self._deadline - ground.now()
+        if left <= 0:
+            raise self._over(round_)
+        chance = self._chance(round_)
+        woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
+        if chance.seconds >= left and not woken:
+            raise self._over(round_)
+        self._raced = woken or chance.race
+        return self._first_choice() if self._raced and self._lost_races >= RACES else None
+
+    def _chance(self, round_: Acquire) -> Chance:
+        """When another attempt is worth it."""
+        ground = self._ground
+        jittered = ground.retry_delay * ground.random.uniform(0.25, 1.0)
+        if self._trouble is not None:
+            return Chance(jittered)
+        token, votes = round_.holder()
+        if token is None:
+            return Chance(0.0)  # a plain SET does not tell who holds it: ask again in the form that does
+        self._lost_races += self._raced
+        unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
+        if not round_.one_only and votes + unknown < ground.needed:
+            # The votes were split and nobody won. Whoever comes back first should find the others still away.
+            spread = min(ground.retry_delay, ground.round_trip * 2 ** min(self._lost_races, 10))
+            return Chance(ground.random.uniform(0, spread), race=True)
+        expires = round_.free_in()
+        # Reports of an expiry can be late by seconds, so a timer is always set; the jitter spreads those who see it.
+        soonest = jittered if expires is None else expires + ground.random.uniform(0.001, 0.02)
+        if not all(ground.nodes[index].tracking for index in round_.holding):
+            return Chance(min(soonest, jittered))
+        if round_.one_only:
+            soonest = min(soonest, STALLED * ground.retry_delay)
+        return Chance(soonest, armed=True)
+
+    def _first_choice(self) -> Node | None:
+        """The node that all contenders for this lock try first, whatever order they know the nodes in."""
+        up = [node for node in self._ground.nodes if node.ready]
+        return min(up, key=lambda node: node.rank(self._mutex.preference), default=None)
+
+    async def _sleep(self, round_: Acquire, seconds: float, *, armed: bool) -> bool:
+        """Wait; returns whether a node's report ended it."""
+        ground = self._ground
+        if armed and round_.could_win:
+            return True
+        self._wake = ground.loop.create_future()
+        timer = ground.loop.call_later(seconds, _set, self._wake, False)
+        if armed and round_.any_freed:
+            self._arm_backup()
+        try:
+            return await self._wake
+        finally:
+            timer.cancel()
+            if self._backup is not None:
+                self._backup.cancel()
+                self._backup = None
+            self._wake = None
+
+    def freed(self, node: int) -> None:
+        """A node reports the lock changed there. A quorum of such reports, or a moment without more, wakes us."""
+        if self._round is None:
+            return
+        enough = self._round.freed(node)
+        if self._wake is not None:
+            if enough:
+                _set(self._wake, True)
+            elif self._backup is None:
+                self._arm_backup()
+
+    def _arm_backup(self) -> None:
+        ground = self._ground
+        if self._wake is not None:
+            self._backup = ground.loop.call_later(0.001 + 3 * ground.round_trip, _set, self._wake, True)
+
+    def wake(self) -> None:
+        """Something changed that makes another attempt worthwhile."""
+        if self._wake is not None:
+            _set(self._wake, True)
+
+    # Giving up
+
+    def _over(self, round_: Acquire) -> Exception:
+        if self.last_error is not None:
+            return self.last_error
+        token, _ = round_.holder()
+        return timed_out(self._mutex.names, self._options.wait, owner_of(token))
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Lock names as they stand in a message."""
+    return ", ".join(map(repr, names))
+
+
+def timed_out(names: Sequence[str], wait: float | None, holder: str | None, hint: str = "") -> LockTimeout:
+    """The wait is over."""
+    by = f"held by {holder}" if holder else "held by another client"
+    waited = f" after waiting {wait:g} s" if wait else ""
+    return LockTimeout(f"could not lock {quoted(names)}{waited}: {by}{hint}", names=names, holder=holder)
+
+
+def owner_of(token: bytes | None) -> str | None:
+    """The owner label in a token of ours; another library's token has none."""
+    random, colon, label = (token or b"").partition(b":")
+    return label.decode("utf-8", "replace") if colon and len(random) == 32 else None  # noqa: PLR2004 - 128 bits in hex
+
+
+def _set(future: asyncio.Future[bool], value: bool) -> None:  # noqa: FBT001 - a loop callback
+    if not future.done():
+        future.set_result(value)

@@ -1,0 +1,156 @@
+"""Opening a connection the way redis-py would: the seam to redis-py, and the only module that imports it.
+
+redis-py parses URLs, does TLS, unix sockets, credential providers, Sentinel discovery and HELLO/AUTH/SELECT. After its
+handshake our own protocol takes the transport over. Its retries stay off: a re-sent SET NX denies its own success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from ._errors import ConfigurationError, NodeDenied, NodeRefused
+
+if TYPE_CHECKING:  # importing redis takes longer than all the rest together, so it waits for the first Redlock
+    from redis.asyncio import ConnectionPool, Redis
+    from redis.asyncio.connection import AbstractConnection
+
+KEEPALIVE = 30
+"""Seconds of silence after which the kernel probes whether the peer is still there."""
+
+# What a pool adds for its own bookkeeping, and what would change the bytes we read.
+_NOT_OURS = (
+    "decode_responses", "encoding", "encoding_errors", "encoder_class", "parser_class", "health_check_interval",
+    "retry", "retry_on_error", "retry_on_timeout", "redis_connect_func", "event_dispatcher", "himport_registry",
+    "legacy_responses", "maintenance_state", "maintenance_notification_hash", "maint_notifications_config",
+    "maint_notifications_pool_handler", "oss_cluster_maint_notifications_handler", "orig_host_address",
+    "orig_socket_timeout", "orig_socket_connect_timeout", "single_connection_client", "auto_close_connection_pool",
+)  # fmt: skip
+
+
+def hide_password(url: str) -> str:
+    """A URL as it may be shown."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "(a malformed URL)"
+    return f"{parts.scheme}://{'***@' if '@' in parts.netloc else ''}{host}{parts.path}"
+
+
+class Target:
+    """One master's address and how to reach it."""
+
+    def __init__(self, node: str | Redis | ConnectionPool) -> None:
+        from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        self._pool = _pool_of(node)
+        settings = self._pool.connection_kwargs
+        if "path" in settings:
+            self.address = str(settings["path"])
+        elif "connection_pool" in settings:
+            self.address = f"sentinel:{getattr(self._pool, 'service_name', '?')}"
+        else:
+            self.address = f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+        database = settings.get("db") or 0
+        self.label = f"{self.address}/{database}" if database else self.address
+        """What errors, logs and operators call it. Never holds a user or a password."""
+        self._protocol = int(settings.get("protocol") or 3)
+        try:
+            self._connection("probe", 1.0)
+        except (TypeError, ValueError, exceptions.RedisError) as exc:
+            why = str(exc).replace("AbstractConnection.__init__() got an ", "")
+            msg = f"node {self.label} cannot be used with these settings: {why}"
+            raise ConfigurationError(msg) from None
+
+    def __repr__(self) -> str:
+        return f"<Target {self.label}>"
+
+    async def open(self, protocol: Any, client_name: str, timeout: float) -> bool:
+        """Connect, shake hands and hand the transport to `protocol`; returns whether the server pushes (RESP3)."""
+        from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        try:
+            try:
+                await self._hand_over(protocol, client_name, timeout)
+            except exceptions.ResponseError as exc:
+                # Servers before 6.0 and some proxies have no HELLO.
+                if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004
+                    raise
+                self._protocol = 2
+                await self._hand_over(protocol, client_name, timeout)
+        except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError) as exc:
+            msg = f"{exc} (check the user and the password of {self.label})"
+            raise NodeDenied(msg) from exc
+        except exceptions.TimeoutError as exc:
+            msg = f"no connection within {timeout:g} s"
+            raise TimeoutError(msg) from exc
+        except exceptions.ConnectionError as exc:
+            raise ConnectionError(str(exc)) from exc
+        except exceptions.RedisError as exc:
+            raise NodeRefused(str(exc)) from exc
+        return self._protocol == 3  # noqa: PLR2004
+
+    async def _hand_over(self, protocol: Any, client_name: str, timeout: float) -> None:
+        connection = self._connection(client_name, timeout)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call] # untyped in redis-py 8
+        except BaseException:
+            _abandon(connection)
+            raise
+        # From here on redis-py's object must neither read from the transport nor close it.
+        writer = cast("asyncio.StreamWriter", connection._writer)  # noqa: SLF001 - the seam; tests/redis/test_seam.py
+        connection._reader = connection._writer = None  # noqa: SLF001
+        protocol.keep_alive = writer  # a StreamWriter closes its transport when it is collected
+        writer.transport.set_protocol(protocol)
+        protocol.connection_made(writer.transport)
+
+    def _connection(self, client_name: str, timeout: float) -> AbstractConnection:
+        settings = {k: v for k, v in self._pool.connection_kwargs.items() if k not in _NOT_OURS}
+        settings |= {"protocol": self._protocol, "socket_timeout": timeout, "socket_connect_timeout": timeout}
+        if not settings.get("client_name"):
+            settings["client_name"] = client_name
+        if "path" not in settings:
+            settings["socket_keepalive"] = True
+            settings.setdefault("socket_keepalive_options", _keepalive_options())
+        return self._pool.connection_class(**settings)
+
+
+def _pool_of(node: object) -> ConnectionPool:
+    from redis.asyncio import ConnectionPool, Redis, RedisCluster  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if isinstance(node, str):
+        try:
+            return ConnectionPool.from_url(node)
+        except (ValueError, TypeError):
+            # redis-py's own message may quote the URL, and with it the password: never chain it.
+            msg = (
+                f"not a Redis URL: {hide_password(node)!r}; "
+                "one looks like redis://host:6379/0, rediss://user:secret@host:6380 or unix:///run/redis.sock"
+            )
+            raise ConfigurationError(msg) from None
+    if isinstance(node, RedisCluster):
+        msg = "a RedisCluster is one system, not an independent master: give N standalone masters"
+        raise ConfigurationError(msg)
+    if isinstance(node, Redis):
+        return node.connection_pool
+    if isinstance(node, ConnectionPool):
+        return node
+    msg = f"a node is a URL, a redis.asyncio.Redis or its pool, not {type(node).__module__}.{type(node).__name__}"
+    raise ConfigurationError(msg)
+
+
+def _keepalive_options() -> dict[int, int]:
+    import socket  # noqa: PLC0415
+
+    wanted = {"TCP_KEEPIDLE": KEEPALIVE, "TCP_KEEPINTVL": KEEPALIVE // 3, "TCP_KEEPCNT": 3}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+
+
+def _abandon(connection: AbstractConnection) -> None:
+    # Its own disconnect() is a coroutine, and this runs while one is being cancelled.
+    writer = connection._writer  # noqa: SLF001
+    connection._reader = connection._writer = None  # noqa: SLF001
+    if writer is not None:
+        writer.transport.abort()

@@ -1,0 +1,219 @@
+"""One lease as the engine keeps it: its deadline, where it is held, and whom to tell when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ._errors import LockLost, NotHeld, QuorumUnavailable
+from ._lease import Phase, Term
+from ._quorum import Verdict
+from ._settings import GRACE, Options
+
+if TYPE_CHECKING:
+    from ._acquire import Acquire, Released
+    from ._mutex import Mutex
+
+
+class Keeper(Protocol):
+    """What a holding needs of the client it is for."""
+
+    loop: asyncio.AbstractEventLoop
+    now: Callable[[], float]
+    drift_factor: float
+    needed: int
+
+    def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
+        """Send its release, and forget it."""
+
+    def forget(self, holding: Holding) -> None:
+        """Stop keeping it, and let the next in this process have its turn."""
+
+    def lost(self, holding: Holding, error: LockLost) -> None:
+        """Report the loss."""
+
+    def unconfirmed(self, holding: Holding, error: QuorumUnavailable) -> None:
+        """Report a release that too few masters confirmed."""
+
+    async def extend(self, holding: Holding, ttl: float) -> None:
+        """Confirm it on a quorum with that ttl, or raise LockLost."""
+
+
+class Holding(Term):
+    """A lease that stands, or stood."""
+
+    __slots__ = (
+        "_on_loss", "_watchers", "acquired_at", "depth", "fence", "hold_at_least", "keeper", "lost_by",
+        "mutex", "owned_turn", "reached", "reentrant", "round", "task", "token", "votes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        mutex: Mutex,
+        token: bytes,
+        fence: int | None,
+        options: Options,
+        granted_at: float,
+        round_: Acquire | None,
+    ) -> None:
+        super().__init__(
+            granted_at, options.ttl, keeper.drift_factor, renews=options.renew, most=options.max_hold, grace=GRACE
+        )
+        self.keeper = keeper
+        self.mutex = mutex
+        self.token = token
+        self.fence = fence
+        self.acquired_at = granted_at
+        self.hold_at_least = options.hold_at_least
+        self.round = round_
+        """The round that won it: its stragglers still add to the votes."""
+        self.votes = 0
+        """Bit mask of the nodes known to hold it since, by renewals."""
+        self.reached = round_.reached if round_ is not None else (1 << 63) - 1
+        """Bit mask of the nodes that must be told to release it."""
+        self.owned_turn = round_ is not None
+        self.depth = 1
+        self.reentrant = options.reentrant
+        self.task: asyncio.Task[object] | None = None
+        self.lost_by: LockLost | None = None
+        self._on_loss: list[Callable[[], None]] | None = None
+        self._watchers: list[asyncio.Future[None]] | None = None
+
+    @property
+    def margin(self) -> int:
+        """Nodes held beyond the quorum."""
+        votes = self.votes
+        if not votes and self.round is not None:
+            votes = self.round.holders
+        return max(votes.bit_count() - self.keeper.needed, 0)
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can hold it now."""
+        return self.keeper.now() < self.until
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without a release."""
+        return self.phase is Phase.LOST or (self.phase is Phase.HELD and not self.valid and self.confirmed)
+
+    @property
+    def shown(self) -> str:
+        """Its names as they stand in a message."""
+        return ", ".join(map(repr, self.mutex.names))
+
+    # Loss
+
+    def on_loss(self, callback: Callable[[], None]) -> None:
+        """Call that once when the lease is lost."""
+        if self._on_loss is None:
+            self._on_loss = []
+        self._on_loss.append(callback)
+
+    def no_longer(self, callback: Callable[[], None]) -> None:
+        """Take back `on_loss`."""
+        if self._on_loss is not None and callback in self._on_loss:
+            self._on_loss.remove(callback)
+
+    def lose(self, why: str, *, at_once: bool) -> None:
+        """The lease ends without a release. Not at once: its time is nearly up, and what is left is for cleanup."""
+        if self.phase is not Phase.HELD:
+            return
+        self.phase = Phase.LOST
+        self.lost_by = LockLost(f"the lock on {self.shown} was lost: {why}", names=self.mutex.names)
+        if at_once or not self.valid:
+            self.over()
+        self.keeper.lost(self, self.lost_by)
+        callbacks, self._on_loss = self._on_loss, None
+        for callback in callbacks or ():
+            callback()
+        watchers, self._watchers = self._watchers, None
+        for watcher in watchers or ():
+            if not watcher.done():
+                watcher.set_result(None)
+
+    def over(self) -> None:
+        """A lost lease is not valid any more: free what may be left of it."""
+        if self.until != -math.inf:
+            self.until = -math.inf
+            self.keeper.end(self)
+
+    def check(self) -> None:
+        """Notice a deadline that passed while nobody looked."""
+        if self.phase is Phase.HELD and self.confirmed and not self.valid:
+            self.lose("its deadline passed while the event loop was blocked or the machine was paused", at_once=True)
+
+    async def wait_lost(self) -> None:
+        """Return when it is lost; for ever if it is released before."""
+        self.check()
+        if self.phase is Phase.LOST:
+            return
+        watcher: asyncio.Future[None] = self.keeper.loop.create_future()
+        if self._watchers is None:
+            self._watchers = []
+        self._watchers.append(watcher)
+        try:
+            await watcher
+        finally:
+            if self._watchers is not None and watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+    # Release and extension
+
+    def require_held(self, verb: str) -> None:
+        """Raise LockLost or NotHeld unless it is held."""
+        self.check()
+        if self.phase is Phase.LOST:
+            assert self.lost_by is not None  # noqa: S101 - set with the phase
+            raise LockLost(*self.lost_by.args, names=self.mutex.names)
+        if self.phase is not Phase.HELD:
+            state = "was handed on by detach()" if self.phase is Phase.DETACHED else "was released before"
+            raise NotHeld(f"cannot {verb} the lock on {self.shown}: this lease {state}", names=self.mutex.names)
+
+    async def release(self) -> None:
+        """Give it back on every node."""
+        self.require_held("release")
+        if self.depth > 1:
+            self.depth -= 1
+            return
+        keeper = self.keeper
+        kept = self.hold_at_least - (keeper.now() - self.acquired_at)
+        self.phase = Phase.RELEASED
+        self.until = -math.inf
+        round_ = keeper.end(self, retain_ms=math.ceil(kept * 1000) if kept > 0 else 0)
+        if await round_.verdict() is Verdict.WON:
+            return
+        if round_.tally.refused > round_.tally.nodes - round_.tally.needed:
+            raise LockLost(
+                f"the lock on {self.shown} was not held by a quorum any more when it was released: "
+                "it was deleted, overwritten or evicted on the nodes",
+                names=self.mutex.names,
+            )
+        error = round_.unavailable(
+            f"the release of {self.shown} was sent but not confirmed; what is left expires within the ttl",
+            self.mutex.names,
+        )
+        keeper.unconfirmed(self, error)
+        raise error
+
+    def abandon(self) -> None:
+        """Nobody can release it any more: stop renewing it, and let it run out on the nodes."""
+        if self.phase is Phase.HELD:
+            self.phase = Phase.RELEASED
+            self.until = -math.inf
+            self.keeper.forget(self)
+
+    def hand_on(self) -> None:
+        """Somebody else sees to it from here on; the nodes are not told."""
+        self.require_held("detach")
+        self.phase = Phase.DETACHED
+        self.until = -math.inf
+        self.keeper.forget(self)
+
+    async def extend(self, ttl: float) -> None:
+        """Set a new deadline."""
+        self.require_held("extend")
+        await self.keeper.extend(self, ttl)

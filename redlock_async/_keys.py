@@ -1,0 +1,51 @@
+"""The name of every key the library touches. No I/O."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from ._errors import ConfigurationError
+
+RESERVED = "redlock-async:"
+"""Prefix of the library's own keys, after the namespace. Lock names may not begin with it."""
+
+FENCES = 16_384
+"""Fence registers a node keeps at most. Sharing one by several names keeps each name's tokens increasing."""
+
+LONGEST_NAME = 4_096
+"""Bytes. Longer ones are almost always a whole document passed by mistake, and every node stores them."""
+
+
+class Keys:
+    """The keys of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.born = f"{namespace}{RESERVED}born".encode()
+        self.longest_ttl = f"{namespace}{RESERVED}longest-ttl".encode()
+        self.probe = f"{namespace}{RESERVED}probe".encode()
+
+    def lock(self, name: str) -> bytes:
+        """The key of a plain lock is exactly its name, so that any other Redlock client excludes and is excluded."""
+        if not isinstance(name, str):
+            msg = f"a lock's name is a str, not {type(name).__name__}: {name!r:.80}"
+            raise ConfigurationError(msg)
+        if not name:
+            msg = "a lock's name must not be empty"
+            raise ConfigurationError(msg)
+        if name.startswith(RESERVED):
+            msg = f"lock names beginning with {RESERVED!r} are reserved for the library's own keys: {name!r:.80}"
+            raise ConfigurationError(msg)
+        try:
+            key = (self.namespace + name).encode()
+        except UnicodeEncodeError:
+            msg = f"a lock's name must be valid text, without lone surrogates: {name!r:.80}"
+            raise ConfigurationError(msg) from None
+        if len(key) > LONGEST_NAME:
+            msg = f"a lock's name is at most {LONGEST_NAME} bytes, not {len(key)}: {name!r:.80}; use a hash of it"
+            raise ConfigurationError(msg)
+        return key
+
+    def fence(self, key: bytes) -> bytes:
+        """The register that orders the holders of a key. Bounded in number, so it needs no expiry."""
+        return b"%s%sfence:%d" % (self.namespace.encode(), RESERVED.encode(), crc32(key) % FENCES)

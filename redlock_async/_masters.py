@@ -1,0 +1,219 @@
+"""The masters of one client: the first look at all of them together, who they are, and who of them may vote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from ._errors import ConfigurationError, NodeRefused
+from ._keys import Keys
+from ._node import Address, Identity, Node, State, unfit
+from ._quorum import held_out, majority
+from ._scripts import Call
+from ._settings import Settings
+from ._wire import Outbox, Wire
+from .events import Events, logger
+
+PATIENCE = 0.005
+"""Seconds the first look waits at least, once a quorum is there, for the others: a full house is a better start."""
+
+
+class Watcher(Protocol):
+    """Who wants to know what happens on the nodes."""
+
+    def key_changed(self, node: Node, key: bytes | None) -> None:
+        """Somebody else changed that key there; None: all keys."""
+
+    def node_up(self) -> None:
+        """One more node may vote."""
+
+
+class Masters:
+    """N independent masters, of which a majority decides."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        settings: Settings,
+        keys: Keys,
+        events: Events,
+        watcher: Watcher,
+        now: Callable[[], float],
+        random: Random,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.outbox = Outbox(self.loop)
+        self.now = now
+        self.random = random
+        self.node_timeout = settings.node_timeout
+        self.client_name = "redlock:" + "".join(c if "!" <= c <= "~" else "_" for c in settings.owner)
+        self.probe_key = keys.probe
+        self._keys = keys
+        self._strict = settings.strict_restart
+        self._events = events
+        self._watcher = watcher
+        self.longest_ttl = settings.options.ttl
+        """The longest lease this client has asked for."""
+        self._together = asyncio.Event()
+        self._started = asyncio.Event()
+        self._opened_at: float | None = None
+        self._reassess_timer: asyncio.TimerHandle | None = None
+        self._unfit: dict[int, ConfigurationError] = {}
+        self._fresh_warned = False
+        self._up = 0
+        self._reported = 0
+        self.nodes = [Node(index, address, self) for index, address in enumerate(addresses)]
+        self.needed = majority(len(self.nodes))
+
+    @property
+    def connect_timeout(self) -> float:
+        """A connect is several round trips, with TLS and AUTH up to eight."""
+        return max(8 * self.node_timeout, 1.0)
+
+    # The first look
+
+    @property
+    def usable(self) -> bool:
+        """Whether the first look is over and found no server that cannot be a node."""
+        return self._started.is_set() and not self._unfit
+
+    def open(self) -> None:
+        """Begin to connect, in the background."""
+        if self._opened_at is None:
+            self._opened_at = self.loop.time()
+            for node in self.nodes:
+                node.connect()
+
+    async def start(self, limit: float | None) -> None:
+        """Wait for the first look to end; after `limit` go on with what is there."""
+        self.open()
+        if not self._started.is_set():
+            try:
+                async with asyncio.timeout(limit):
+                    await self._started.wait()
+            except TimeoutError:
+                return
+        if self._unfit:
+            raise next(iter(self._unfit.values()))
+
+    async def gathered(self, node: Node) -> None:
+        """Hold a node that is connected until all that will be are: they are marked at once, hence of one age."""
+        self._look(node)
+        await self._together.wait()
+
+    def _look(self, _node: Node) -> None:
+        if self._started.is_set():
+            return
+        if not self._together.is_set():
+            connecting = sum(node.state is State.CONNECTING for node in self.nodes)
+            identified = sum(node.state is State.IDENTIFIED for node in self.nodes)
+            if not connecting:
+                self._together.set()
+            elif identified == self.needed and self._opened_at is not None:
+                took = self.loop.time() - self._opened_at
+                self.loop.call_later(max(PATIENCE, took), self._together.set)
+        # Whoever was identified in time is being marked now; the stragglers do not hold anybody up.
+        if self._together.is_set() and not any(node.state is State.IDENTIFIED for node in self.nodes):
+            self._started.set()
+
+    def claim(self, node: Node, identity: Identity) -> None:
+        """Refuse a server that cannot be an independent master."""
+        why = unfit(identity)
+        if why is None and identity.run_id is not None:
+            twins = [
+                other.label
+                for other in self.nodes
+                if other is not node and other.identity is not None and other.identity.run_id == identity.run_id
+            ]
+            if twins:
+                why = f"it is the same server as {twins[0]}: two names of one server are one vote, not two"
+        if why is None:
+            # Known at once, before it is adopted, so that two twins that connect together see each other.
+            node.identity = identity
+            self._unfit.pop(node.index, None)
+            return
+        error = ConfigurationError(f"node {node.label} cannot be used: {why}")
+        # Raised to callers only if it is so from the start. Later it is a fault of one node, and the others go on.
+        if not self._started.is_set():
+            self._unfit[node.index] = error
+        raise error
+
+    # Who may vote
+
+    def mark_command(self) -> Call:
+        """Reads a node's age, and tells it the longest ttl we use."""
+        return Call("node_mark", 2, self._keys.born, self._keys.longest_ttl, round(self.longest_ttl * 1000))
+
+    def use_ttl(self, ttl: float) -> None:
+        """Before the first lease of that length: a restarted node must stay out of the vote for as long."""
+        if ttl > self.longest_ttl:
+            self.longest_ttl = ttl
+            for node in self.nodes:
+                node.mark_again(doubt=False)
+            self._reassess()
+
+    def changed(self, node: Node) -> None:
+        """A node came, went, or was marked."""
+        self._reassess()
+        self._look(node)
+        bit = 1 << node.index
+        if node.ready and not self._up & bit:
+            self._up |= bit
+            self._events.tell("node_up", node=node.label)
+            self._watcher.node_up()
+        elif not node.ready and (self._up & bit or (node.state is State.SETTLED and not self._reported & bit)):
+            self._up &= ~bit
+            self._reported |= bit
+            self._events.tell("node_down", node=node.label, error=node.cause)
+
+    def _reassess(self) -> None:
+        now = self.now()
+        marks = [node.mark for node in self.nodes]
+        longest = max([self.longest_ttl, *(mark.longest_ttl for mark in marks if mark is not None)])
+        ages = [None if mark is None else mark.age + (now - mark.read_at) for mark in marks]
+        holds = held_out(ages, self.needed, longest, strict=self._strict)
+        for node, hold in zip(self.nodes, holds, strict=True):
+            if hold > 0 and not node.held_out:
+                self._events.tell("node_held_out", node=node.label, seconds=hold)
+            node.held_out = (
+                NodeRefused(f"it restarted without its data: it votes again in {hold:.1f} s, when every lease it may have "
+                            "forgotten is over") if hold > 0 else None
+            )  # fmt: skip
+        if self._reassess_timer is not None:
+            self._reassess_timer.cancel()
+            self._reassess_timer = None
+        if waits := [hold for hold in holds if hold > 0]:
+            self._reassess_timer = self.loop.call_later(min(waits) + 0.001, self._hold_is_over)
+        young = sum(age is not None and age < longest for age in ages)
+        if young >= self.needed and not self._fresh_warned and self._started.is_set():
+            self._fresh_warned = True
+            logger.warning(
+                "%d of %d masters keep their data for less than the longest ttl (%g s): taken for a fresh cluster. "
+                "If they lost their data instead, leases may overlap once; strict_restart=True would wait it out",
+                young, len(self.nodes), longest,
+            )  # fmt: skip
+
+    def _hold_is_over(self) -> None:
+        self._reassess_timer = None
+        self._reassess()
+        self._watcher.node_up()
+
+    def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
+        """The server reports keys that somebody else changed, or (None) that it was flushed."""
+        if keys is None or self._keys.born in keys or self._keys.longest_ttl in keys:
+            node.mark_again(doubt=keys is None or self._keys.born in keys)
+        for key in (None,) if keys is None else keys:
+            self._watcher.key_changed(node, key)
+
+    @property
+    def voters_up(self) -> int:
+        """Nodes that may vote now."""
+        return sum(node.ready and node.abstains is None for node in self.nodes)
+
+    def close(self) -> list[Wire]:
+        """End all connections; returns those that are closing."""
+        if self._reassess_timer is not None:
+            self._reassess_timer.cancel()
+        return [wire for node in self.nodes if (wire := node.close()) is not None]

@@ -1,0 +1,488 @@
+"""One master: connected, identified, given up when it hangs, and connected again. It counts no votes.
+
+Order is the invariant everything else leans on: *per client and node, commands are carried out in the order they were
+sent, or not at all*. On one connection TCP gives that. Across a reconnect it would not hold by itself: a SET still on
+its way on the old connection could arrive after its own release on the new one, and leave a key nobody owns. So the
+first thing a new connection does is to have the server end the old one (CLIENT KILL), and the second is to send the
+releases whose fate is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Protocol, cast
+from zlib import crc32
+
+from ._errors import NodeRefused, RedlockError
+from ._replies import failure
+from ._scripts import Command, Dialect, script
+from ._wire import ErrorReply, Outbox, Receiver, Wire, pack
+
+RETRY_FROM, RETRY_UPTO = 0.05, 1.0
+"""Seconds between attempts to connect: doubling, jittered, never on anybody's critical path."""
+
+PRELOADED = ("mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release")
+
+
+class State(Enum):
+    """Where a node stands in the client's first look at its cluster."""
+
+    CONNECTING = "connecting"
+    IDENTIFIED = "identified"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a server said of itself when we connected."""
+
+    client_id: int | None
+    run_id: str | None
+    role: str | None
+    mode: str | None
+    version: str | None
+    server: str | None
+    dialect: Dialect
+    tracking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How old a node's data is, and the longest ttl in use there."""
+
+    read_at: float
+    age: float
+    longest_ttl: float
+    clock: float
+    """The node's wall clock at `read_at`."""
+
+
+class Cluster(Protocol):
+    """What a node needs of the client it belongs to."""
+
+    loop: asyncio.AbstractEventLoop
+    outbox: Outbox
+    now: Callable[[], float]
+    random: Random
+    client_name: str
+    node_timeout: float
+    probe_key: bytes
+
+    @property
+    def connect_timeout(self) -> float:
+        """How long opening a connection may take in all."""
+
+    def mark_command(self) -> Command:
+        """The command that reads a node's mark."""
+
+    async def gathered(self, node: Node) -> None:
+        """Wait until all nodes of a first look can be marked at once."""
+
+    def claim(self, node: Node, identity: Identity) -> None:
+        """Raise ConfigurationError if that server cannot be this node."""
+
+    def changed(self, node: Node) -> None:
+        """The node's state, mark or cause is another now."""
+
+    def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
+        """These keys of ours were changed by somebody else; None: all."""
+
+
+class Address(Protocol):
+    """Where a node is, and how to open a connection to it."""
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+
+    async def open(self, protocol: Wire, client_name: str, timeout: float) -> bool:
+        """Connect `protocol`; returns whether the server pushes."""
+
+
+class Ask:
+    """One command whose reply is awaited by itself."""
+
+    __slots__ = ("future", "started_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        self.future: asyncio.Future[object] = loop.create_future()
+        self.started_at = now
+
+    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
+        if not self.future.done():
+            self.future.set_result(reply)
+
+    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002
+        if not self.future.done():
+            self.future.set_exception(cause)
+            self.future.exception()  # may be dropped unread: the caller can have been cancelled
+
+
+class Unread:
+    """Takes the reply of a command that nobody waits for."""
+
+    __slots__ = ("started_at",)
+
+    def __init__(self, now: float) -> None:
+        self.started_at = now
+
+    def deliver(self, node: int, reply: object) -> None:
+        """Nothing depends on it."""
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        """Nothing depends on it."""
+
+
+class Node:
+    """A master and the one connection to it."""
+
+    def __init__(self, index: int, address: Address, cluster: Cluster) -> None:
+        self.index = index
+        self.address = address
+        self.label = address.label
+        self._cluster = cluster
+        self._wire: Wire | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._orphans: list[tuple[float, Command]] = []
+        self._closed = False
+        self.state = State.CONNECTING
+        self.ready = False
+        """Whether commands may be sent."""
+        self.cause: Exception = ConnectionError("not connected yet")
+        """Why it is not ready."""
+        self.held_out: Exception | None = None
+        """Why its votes do not count although it answers: it may have forgotten a lease."""
+        self._in_doubt: Exception | None = None
+        """The same while it is being asked whether it has its data."""
+        self.identity: Identity | None = None
+        self.mark: Mark | None = None
+        self.dialect = Dialect.PLAIN
+
+    def __repr__(self) -> str:
+        return f"<Node {self.label} {'ready' if self.ready else self.cause!r}>"
+
+    @property
+    def abstains(self) -> Exception | None:
+        """Why its votes do not count although it answers, if so."""
+        return self._in_doubt or self.held_out
+
+    @property
+    def tracking(self) -> bool:
+        """Whether the server reports changes of keys we read."""
+        return self.identity is not None and self.identity.tracking
+
+    def rank(self, preference: int) -> int:
+        """Orders the nodes differently for each name, and equally for every client."""
+        run_id = self.identity.run_id if self.identity is not None else None
+        return crc32((run_id or self.label).encode(), preference)
+
+    # Sending
+
+    def send(self, command: Command, receiver: Receiver) -> bool:
+        """Send, if the node is up: a node that is not never makes anybody wait."""
+        if not self.ready:
+            return False
+        assert self._wire is not None  # noqa: S101 - what ready means
+        self._wire.send(command.pack(self.dialect), receiver)
+        return True
+
+    def send_source(self, command: Command, receiver: Receiver) -> bool:
+        """The same command with the source of its script, for a server that has forgotten it."""
+        if self._wire is None:
+            return False
+        self._wire.send(command.pack_with_source(), receiver)
+        return True
+
+    def clean(self, command: Command, receiver: Receiver) -> bool:
+        """Send a release, also to a server that hangs: it will find it right behind the acquire."""
+        if self._wire is None:
+            return False
+        self._wire.send(command.pack(self.dialect), receiver)
+        return True
+
+    def clean_later(self, command: Command, until: float) -> None:
+        """Keep a release whose fate is unknown for the next connection, as long as the key can exist."""
+        now = self._cluster.now()
+        self._orphans = [orphan for orphan in self._orphans if orphan[0] > now]
+        self._orphans.append((until, command))
+
+    def overdue(self) -> None:
+        """A command on this node has timed out: is it hung?"""
+        wire = self._wire
+        if wire is None or wire.hung or not wire.pending:
+            return
+        silent = self._cluster.now() - wire.pending[0].started_at
+        if silent < self._cluster.node_timeout * 0.9:
+            return
+        # The connection stays open, for a server that only paused will carry on with what it was sent, releases
+        # included. Meanwhile nothing more is asked of it, and another connection is tried.
+        wire.hung = True
+        self._down(TimeoutError(f"no answer for {silent:.3f} s"))
+        self.connect()
+
+    # Connecting
+
+    def connect(self) -> None:
+        """Start connecting in the background, unless that is under way."""
+        if self._closed or (self._task is not None and not self._task.done()):
+            return
+        self._task = self._cluster.loop.create_task(self._connect(), name=f"redlock connect {self.label}")
+
+    async def _connect(self) -> None:
+        pause = RETRY_FROM
+        while True:
+            try:
+                await self._connect_once()
+            except (OSError, EOFError, RedlockError, UnicodeError) as exc:
+                self._settle(exc)
+            else:
+                return
+            await asyncio.sleep(pause * self._cluster.random.uniform(0.5, 1.0))
+            pause = min(2 * pause, RETRY_UPTO)
+
+    async def _connect_once(self) -> None:
+        cluster = self._cluster
+        wire = Wire(self, cluster.outbox)
+        try:
+            async with asyncio.timeout(cluster.connect_timeout) as limit:
+                pushes = await self.address.open(wire, cluster.client_name, cluster.connect_timeout)
+                identity = await self._identify(wire, pushes=pushes)
+                cluster.claim(self, identity)
+                if self.state is State.CONNECTING:
+                    self.state = State.IDENTIFIED
+                    limit.reschedule(None)
+                    await cluster.gathered(self)
+                    limit.reschedule(cluster.loop.time() + cluster.connect_timeout)
+                await self._adopt(wire, identity)
+        except BaseException as exc:
+            if wire is self._wire:
+                self._wire = None
+            wire.close(ConnectionResetError("not taken into use"))
+            if isinstance(exc, TimeoutError) and not str(exc):
+                msg = f"connected, but no answer within {cluster.connect_timeout:g} s"
+                raise TimeoutError(msg) from exc
+            raise
+
+    async def _identify(self, wire: Wire, *, pushes: bool) -> Identity:
+        probe = self._cluster.probe_key
+        questions: list[tuple[bytes | str | int, ...]] = [
+            ("CLIENT", "ID"),
+            ("INFO", "server"),
+            ("INFO", "replication"),
+            ("DELIFEQ", probe, "-"),
+            ("DELEX", probe, "IFEQ", "-"),
+            ("CLIENT", "TRACKING", "ON" if pushes else "OFF", "NOLOOP"),
+            *(("SCRIPT", "LOAD", script(name).source) for name in PRELOADED),
+        ]
+        asks = [self._ask(wire, pack(question)) for question in questions]
+        client_id, server, replication, delifeq, delex, tracking = [await ask.future for ask in asks][:6]
+        for reply in (server, replication):
+            # INFO may be denied by an ACL, and we can do without it; but not without any rights at all.
+            if isinstance(reply, ErrorReply) and not str(reply).startswith("NOPERM"):
+                raise failure(str(reply))
+        about = _parse_info(server) | _parse_info(replication)
+        dialect = Dialect.PLAIN
+        if not isinstance(delifeq, ErrorReply):
+            dialect |= Dialect.DELIFEQ
+        if not isinstance(delex, ErrorReply):
+            dialect |= Dialect.DELEX
+        return Identity(
+            client_id=client_id if isinstance(client_id, int) else None,
+            run_id=about.get("run_id"),
+            role=about.get("role"),
+            mode=about.get("redis_mode") or about.get("server_mode"),
+            version=about.get("valkey_version") or about.get("redis_version"),
+            server="valkey" if "valkey_version" in about else "redis" if "redis_version" in about else None,
+            dialect=dialect,
+            tracking=pushes and not isinstance(tracking, ErrorReply),
+        )
+
+    def _ask(self, wire: Wire, packed: bytes) -> Ask:
+        ask = Ask(self._cluster.loop, self._cluster.now())
+        wire.send(packed, ask)
+        return ask
+
+    async def _adopt(self, wire: Wire, identity: Identity) -> None:
+        """Make that connection the node's, and settle what the last one left open."""
+        self._end_old_connection(wire, identity)
+        self._wire, self.identity, self.dialect = wire, identity, identity.dialect
+        now = self._cluster.now()
+        orphans, self._orphans = self._orphans, []
+        for until, command in orphans:
+            if until > now:
+                wire.send(command.pack(self.dialect), Release(self, command, until, now))
+        await self._read_mark()
+        self.ready = not wire.hung
+        self._settle(None)
+
+    def _end_old_connection(self, wire: Wire, identity: Identity) -> None:
+        old, before = self._wire, self.identity
+        self._wire = None
+        if old is not None:
+            old.close(ConnectionResetError("replaced by a new connection"))
+        if before is not None and before.client_id is not None and before.run_id == identity.run_id:
+            kill = pack(("CLIENT", "KILL", "ID", before.client_id))
+            wire.send(kill, Unread(self._cluster.now()))
+
+    async def _read_mark(self) -> None:
+        """Learn how old the node's data is; it does not vote until that is known."""
+        self._in_doubt = NodeRefused("it is being asked whether it still has its data")
+        ask = Ask(self._cluster.loop, self._cluster.now())
+        self._send_mark(ask)
+        self._marked(ask.started_at, await ask.future)
+
+    def _send_mark(self, receiver: Receiver) -> None:
+        if self._wire is not None:
+            self._wire.send(self._cluster.mark_command().pack_with_source(), receiver)
+
+    def _marked(self, read_at: float, reply: object) -> None:
+        if isinstance(reply, ErrorReply):
+            raise failure(str(reply))
+        node_time, born, longest = cast("list[int]", reply)  # node_mark.lua
+        self.mark = Mark(read_at, (node_time - born) / 1e6, longest / 1e3, node_time / 1e6)
+        self._in_doubt = None
+
+    def mark_again(self, *, doubt: bool) -> None:
+        """Read the mark once more: it was changed, or the node was flushed.
+
+        The server's report comes before the reply to anything it was asked afterwards, so from here on no grant of a
+        flushed node is counted.
+        """
+        if doubt:
+            self._in_doubt = NodeRefused("it is being asked whether it still has its data")
+        self._send_mark(Remark(self, self._cluster.now()))
+
+    def marked_again(self, read_at: float, reply: object) -> None:
+        """The answer to `mark_again`."""
+        try:
+            self._marked(read_at, reply)
+        except ConnectionError as exc:
+            self._in_doubt = exc
+        self._cluster.changed(self)
+
+    async def ask(self, packed: bytes) -> object:
+        """One command on this node by itself, for operators; an error reply comes back as an exception."""
+        if not self.ready or self._wire is None:
+            raise self.cause
+        ask = self._ask(self._wire, packed)
+        try:
+            async with asyncio.timeout(self._cluster.node_timeout):
+                reply = await ask.future
+        except TimeoutError:
+            self.overdue()
+            msg = f"no answer within {self._cluster.node_timeout:g} s"
+            raise TimeoutError(msg) from None
+        if isinstance(reply, ErrorReply):
+            raise failure(str(reply))
+        return reply
+
+    def _settle(self, cause: Exception | None) -> None:
+        """The end of an attempt to connect."""
+        self.state = State.SETTLED
+        if cause is not None and not self.ready:
+            self.cause = cause
+        self._cluster.changed(self)
+
+    def _down(self, cause: Exception) -> None:
+        self.ready = False
+        self.cause = cause
+        self._cluster.changed(self)
+
+    def close(self) -> Wire | None:
+        """End the connection and every attempt to get another; returns the connection that is closing."""
+        self._closed = True
+        self.ready = False
+        self.cause = ConnectionError("the client is closed")
+        if self._task is not None:
+            self._task.cancel()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close(self.cause)
+        return wire
+
+    # What the wire reports
+
+    def pushed(self, message: list[object]) -> None:
+        if message[0] == b"invalidate":
+            self._cluster.invalidated(self, cast("Sequence[bytes] | None", message[1]))
+
+    def revived(self, wire: Wire) -> None:
+        if wire is not self._wire:
+            return
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self.ready = True
+        self._cluster.changed(self)
+
+    def congested(self, wire: Wire, *, full: bool) -> None:
+        if wire is not self._wire or wire.hung:
+            return
+        if full:
+            self._down(NodeRefused("its queue is full: it reads more slowly than we send"))
+        else:
+            self.ready = True
+            self._cluster.changed(self)
+
+    def lost(self, wire: Wire, cause: Exception) -> None:
+        if wire is not self._wire:
+            return
+        self._wire = None
+        self._down(cause)
+        self.connect()
+
+
+class Remark:
+    """A node's mark being read once more."""
+
+    __slots__ = ("_node", "started_at")
+
+    def __init__(self, node: Node, now: float) -> None:
+        self._node = node
+        self.started_at = now
+
+    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
+        self._node.marked_again(self.started_at, reply)
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        """The next connection reads the mark anyway."""
+
+
+class Release:
+    """A release under way on one node: kept for the next connection if this one ends before it is answered."""
+
+    __slots__ = ("_command", "_node", "_until", "started_at")
+
+    def __init__(self, node: Node, command: Command, until: float, now: float) -> None:
+        self._node = node
+        self._command = command
+        self._until = until
+        self.started_at = now
+
+    def deliver(self, node: int, reply: object) -> None:
+        """Released, or not ours: either is what we wanted; a server without the script gets its source."""
+        if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
+            self._node.send_source(self._command, self)
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        self._node.clean_later(self._command, self._until)
+
+
+def _parse_info(reply: object) -> dict[str, str]:
+    if not isinstance(reply, bytes):
+        return {}
+    lines = reply.decode("utf-8", "replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def unfit(identity: Identity) -> str | None:
+    """Why that server cannot be an independent master, if so."""
+    if identity.mode not in {None, "standalone"}:
+        return f"it runs in {identity.mode} mode: Redlock needs N standalone masters, each one on its own"
+    if identity.role not in {None, "master"}:
+        return "it is a replica: give the masters themselves, which must not replicate one another"
+    return None

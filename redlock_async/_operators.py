@@ -1,0 +1,175 @@
+"""What operators ask: the state of the masters, who holds a lock, and freeing one by force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from ._contest import owner_of
+from ._engine import Engine
+from ._errors import KeyConflict, QuorumUnavailable
+from ._node import Node
+from ._scripts import Call
+from ._wire import pack
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One master, as it answered just now."""
+
+    label: str
+    up: bool
+    votes: bool
+    """Whether its votes count now."""
+    error: str | None
+    """Why it is not up, or does not vote."""
+    role: str | None = None
+    version: str | None = None
+    run_id: str | None = None
+    latency: float | None = None
+    """Seconds of one round trip."""
+    age: float | None = None
+    """Seconds for which it has kept its data."""
+    clock_offset: float | None = None
+    """Its wall clock minus ours, in seconds."""
+    persistence: str | None = None
+    """'aof always', 'aof everysec', 'aof no', 'rdb' or 'none'; None if it may not be asked."""
+    eviction: str | None = None
+    """maxmemory-policy: anything but noeviction may evict locks."""
+    tracking: bool = False
+    """Whether it wakes waiters by itself."""
+    circuit_open: bool = False
+    """Whether it is left alone after a fault, while another connection is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, by the nodes' word."""
+
+    name: str
+    owner: str | None
+    """The holder's owner label; None for a client of another library."""
+    token: str
+    votes: int
+    """Nodes that name this holder."""
+    nodes: int
+    needed: int
+    remaining: float
+    """Seconds until it runs out on the last node it needs, if it is not renewed."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is a lock, or only what an attempt left on a minority."""
+        return self.votes >= self.needed
+
+
+async def status(engine: Engine) -> list[NodeStatus]:
+    """One record a node."""
+    return list(await asyncio.gather(*(_status(engine, node) for node in engine.nodes)))
+
+
+async def _status(engine: Engine, node: Node) -> NodeStatus:
+    identity, mark = node.identity, node.mark
+    base = NodeStatus(
+        label=node.label,
+        up=node.ready,
+        votes=node.ready and node.abstains is None,
+        error=str(node.abstains or "") or None,
+        role=identity.role if identity else None,
+        version=f"{identity.server} {identity.version}" if identity and identity.server else None,
+        run_id=identity.run_id if identity else None,
+        tracking=node.tracking,
+        circuit_open=not node.ready,
+    )
+    try:
+        sent = engine.now()
+        seconds, micros = cast("list[bytes]", await node.ask(pack(("TIME",))))
+        latency = engine.now() - sent
+        offset = int(seconds) + int(micros) / 1e6 - (engine.wall_us() / 1e6 - latency / 2)
+        memory, persistence = await asyncio.gather(_config(node, "maxmemory-policy"), _persistence(node))
+    except (OSError, ValueError) as exc:
+        return replace(base, up=False, votes=False, error=str(exc), circuit_open=True)
+    return replace(
+        base,
+        latency=latency,
+        age=None if mark is None else mark.age + (engine.now() - mark.read_at),
+        clock_offset=offset,
+        eviction=memory,
+        persistence=persistence,
+    )
+
+
+async def _config(node: Node, setting: str) -> str | None:
+    try:
+        reply = await node.ask(pack(("CONFIG", "GET", setting)))
+    except ConnectionError:
+        return None  # CONFIG is often denied, and then this is simply not known
+    items = (
+        list(reply.items())
+        if isinstance(reply, dict)
+        else list(zip(*[iter(cast("list[bytes]", reply))] * 2, strict=True))
+    )
+    return items[0][1].decode() if items else None
+
+
+async def _persistence(node: Node) -> str | None:
+    aof, fsync, save = await asyncio.gather(*(_config(node, name) for name in ("appendonly", "appendfsync", "save")))
+    if aof is None:
+        return None
+    if aof == "yes":
+        return f"aof {fsync}"
+    return "rdb" if save else "none"
+
+
+async def inspect(engine: Engine, name: str, key: bytes) -> Holder | None:
+    """Who holds that name; None when no node knows of a holder."""
+    answers = await _ask_all(engine, name, lambda node: node.ask(Call("mutex_inspect", 1, key).pack_with_source()))
+    votes: dict[bytes, list[float]] = {}
+    for reply in answers:
+        if reply is not None:
+            token, ttl_ms = cast("tuple[bytes, int]", reply)
+            votes.setdefault(token, []).append(ttl_ms / 1000 if ttl_ms >= 0 else float("inf"))
+    if not votes:
+        return None
+    token, times = max(votes.items(), key=lambda vote: len(vote[1]))
+    times.sort(reverse=True)
+    return Holder(
+        name=name,
+        owner=owner_of(token),
+        token=token.decode("utf-8", "replace"),
+        votes=len(times),
+        nodes=len(engine.nodes),
+        needed=engine.needed,
+        remaining=times[min(len(times), engine.needed) - 1],
+    )
+
+
+async def force_release(engine: Engine, name: str, key: bytes) -> bool:
+    """Free that name whoever holds it; returns whether anybody did."""
+    answers = await _ask_all(engine, name, lambda node: node.ask(Call("mutex_force", 1, key).pack_with_source()))
+    if (holding := engine.held.get(key)) is not None:
+        engine.renewals.suspect(holding)  # the nodes do not report our own changes to us
+    if (turn := engine.turns.get(key)) is not None and turn.contest is not None:
+        turn.contest.wake()
+    return any(reply == 1 for reply in answers)
+
+
+async def _ask_all(engine: Engine, name: str, ask: Callable[[Node], Coroutine[Any, Any, object]]) -> list[object]:
+    """The replies of all nodes, of which there must be a quorum."""
+    if not engine.masters.usable:
+        await engine.start(engine.settings.options.wait)
+    answers = await asyncio.gather(*(ask(node) for node in engine.nodes), return_exceptions=True)
+    causes: dict[str, Exception] = {}
+    for node, answer in zip(engine.nodes, answers, strict=True):
+        if isinstance(answer, KeyConflict):
+            raise KeyConflict(f"{name!r} on {node.label}: {answer}", names=(name,))
+        if isinstance(answer, Exception):
+            causes[node.label] = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+    if len(engine.nodes) - len(causes) < engine.needed:
+        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
+        raise QuorumUnavailable(f"{name!r}: too few masters answer ({each})", names=(name,), nodes=causes)
+    return [answer for answer in answers if not isinstance(answer, Exception)]

@@ -1,0 +1,79 @@
+"""Votes, verdicts and validity: what a set of answers is worth. No clock, no I/O, no randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """What the answers so far amount to."""
+
+    PENDING = "pending"
+    WON = "won"
+    REFUSED = "refused"  # contention: worth retrying
+    UNREACHABLE = "unreachable"  # failures alone rule a quorum out
+
+
+def majority(nodes: int) -> int:
+    """Votes needed out of the *configured* nodes: counting only the reachable ones would elect two holders."""
+    return nodes // 2 + 1
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running count of one round."""
+
+    nodes: int
+    needed: int
+    granted: int = 0
+    refused: int = 0
+    failed: int = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """WON as soon as it is certain, a loss as soon as a quorum has become impossible."""
+        # Counting what we can still afford to lose, rather than waiting for a majority of noes, is what settles
+        # an even split (2-2 of 4).
+        spare = self.nodes - self.needed
+        if self.granted >= self.needed:
+            return Verdict.WON
+        if self.failed > spare:
+            return Verdict.UNREACHABLE
+        if self.refused + self.failed > spare:
+            return Verdict.REFUSED
+        return Verdict.PENDING
+
+
+def validity(ttl: float, drift_factor: float) -> float:
+    """How long after its first send a granted lease may be relied on.
+
+    The constant covers the servers' millisecond expiry and one rounding at each end.
+    """
+    return ttl - (ttl * drift_factor + 0.002)
+
+
+def held_out(ages: Sequence[float | None], needed: int, longest_ttl: float, *, strict: bool) -> list[float]:
+    """For each node, the seconds until it may vote; 0 when it may now.
+
+    `ages` is how long each node has kept its data, None where that is not known. A node whose data is younger than
+    the longest ttl in use may have forgotten a lease that still stands, and its vote could make a second holder.
+
+    What tells such a node from one of a fresh cluster is the others: the data of a fresh cluster is equally young
+    everywhere. So a node is trusted when it kept its data for as long as a majority existed to grant anything: that
+    is, when it is no younger than the `needed`-th oldest. A node we know nothing of is taken for old, because
+    guessing the other way could elect twice, while this costs at most one ttl.
+    """
+    ranked = sorted((float("inf") if age is None else age for age in ages), reverse=True)
+    founding = ranked[needed - 1]
+    if founding == float("inf"):  # a majority is unknown: judge by the oldest that is known
+        founding = max((age for age in ages if age is not None), default=0.0)
+    return [
+        longest_ttl - age if age is not None and age < longest_ttl and (strict or age < founding - SAME_BIRTH) else 0.0
+        for age in ages
+    ]
+
+
+SAME_BIRTH = 0.05
+"""Nodes are marked in one write each, one after the other: born within this many seconds is born together."""

@@ -1,0 +1,304 @@
+"""One timer for all the leases of a client: those that are due together go out in one command a node.
+
+Nothing runs while no lease is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from ._holding import Holding
+from ._lease import Phase, Step
+from ._mutex import extend
+from ._node import Node
+from ._round import Round
+from .events import Counters, Events
+
+BATCH = 100
+"""Leases in one command: more would keep a server from its other clients for longer than a millisecond."""
+
+SUSPICION = 0.001
+"""Seconds from the first report that a held key changed to the look at it: the other nodes' reports come meanwhile."""
+
+
+class Clients(Protocol):
+    """What renewals need of the client they are for."""
+
+    loop: asyncio.AbstractEventLoop
+    nodes: Sequence[Node]
+    needed: int
+    now: Callable[[], float]
+    node_timeout: float
+    counters: Counters
+    events: Events
+
+    def adopt(self, holding: Holding) -> None:
+        """Keep a lease that came from elsewhere and has just been confirmed."""
+
+
+class Request:
+    """One lease within an extension: what it asks for, and how the nodes have answered."""
+
+    __slots__ = ("decided", "gone", "holding", "missing", "ours", "sent_at", "ttl", "ttl_ms")
+
+    def __init__(self, holding: Holding, ttl: float, ttl_ms: int, sent_at: float) -> None:
+        self.holding = holding
+        self.ttl = ttl
+        self.ttl_ms = ttl_ms
+        self.sent_at = sent_at
+        self.ours = 0
+        self.gone = 0
+        self.missing = 0
+        self.decided: asyncio.Future[bool] | None = None
+
+
+class Extension(Round):
+    """Lengthen a batch of leases. A node counts for a lease if it holds our token after the command."""
+
+    __slots__ = ("_clients", "_requests", "_timeout")
+
+    def __init__(self, clients: Clients, requests: Sequence[Request], timeout: float) -> None:
+        batch = [(r.holding.mutex, r.holding.token, r.ttl_ms) for r in requests]
+        super().__init__(clients, extend(batch), timeout)
+        self._clients = clients
+        self._requests = requests
+        self._timeout = timeout
+        for request in requests:
+            request.sent_at = self.started_at
+
+    def may_send_again(self, bit: int) -> bool:  # noqa: ARG002 - Round's signature
+        # It only touches what is ours: late, it can do no harm.
+        return True
+
+    def read(self, node: int, reply: object) -> bool:
+        assert isinstance(reply, list)  # noqa: S101 - mutex_extend.lua
+        position = 0
+        for request in self._requests:
+            states = reply[position : position + len(request.holding.mutex.keys)]
+            position += len(states)
+            self._count(request, 1 << node, min(states))
+        return True
+
+    def _count(self, request: Request, bit: int, state: int) -> None:
+        holding, spare = request.holding, len(self._clients.nodes) - self._clients.needed
+        if holding.phase is not Phase.HELD:
+            return
+        if state == 1:
+            self.confirm(request, bit)
+        else:
+            request.gone |= bit
+            holding.votes &= ~bit
+            if state == 0:
+                request.missing |= bit
+            if request.gone.bit_count() > spare:
+                # Not one node's mishap: somebody freed it, and a renewal must not undo that.
+                holding.lose("its key is gone or somebody else's on a majority of the nodes", at_once=True)
+                self._decide(request, held=False)
+            elif request.ours.bit_count() >= self._clients.needed:
+                self._repair(request)
+
+    def confirm(self, request: Request, bit: int) -> None:
+        """A node holds it. With a quorum of those, before the old deadline, the new one stands."""
+        clients, holding = self._clients, request.holding
+        request.ours |= bit
+        holding.votes |= bit
+        if request.ours.bit_count() != clients.needed:
+            return
+        now = clients.now()
+        if not holding.confirmed:
+            held = holding.confirm(request.sent_at, now)
+            clients.adopt(holding)
+        elif request.ttl_ms == 0:
+            held = holding.seen(request.sent_at, now)
+        else:
+            held = holding.extended(request.sent_at, now, request.ttl)
+            clients.counters.extended += held
+            if held:
+                clients.events.tell("extended", names=holding.mutex.names)
+        self._decide(request, held=held)
+        if held:
+            self._repair(request)
+
+    def concluded(self) -> None:
+        for request in self._requests:
+            if request.ours.bit_count() >= self._clients.needed or request.holding.phase is not Phase.HELD:
+                self._decide(request, held=request.holding.phase is Phase.HELD)
+            elif not self._repair(request):
+                self._decide(request, held=False)
+
+    def _repair(self, request: Request) -> bool:
+        """Set it again on nodes that lost it."""
+        holding, missing = request.holding, request.missing
+        request.missing = 0
+        if not missing or not holding.confirmed or request.ttl_ms == 0:
+            return False
+        Repair(self._clients, self, request, self._timeout).ask_mask(missing)
+        return True
+
+    def repaired(self, request: Request) -> None:
+        """Every node that `_repair` asked has answered or failed."""
+        self._decide(request, held=request.ours.bit_count() >= self._clients.needed)
+
+    def _decide(self, request: Request, *, held: bool) -> None:
+        if request.decided is not None and not request.decided.done():
+            request.decided.set_result(held)
+
+
+class Repair(Round):
+    """Set one lease again on nodes that said it was missing."""
+
+    __slots__ = ("_clients", "_extension", "_request")
+
+    def __init__(self, clients: Clients, extension: Extension, request: Request, timeout: float) -> None:
+        holding = request.holding
+        command = holding.mutex.secure(holding.token, holding.fence, request.ttl_ms)
+        super().__init__(clients, command, timeout)
+        self._clients = clients
+        self._extension = extension
+        self._request = request
+
+    def ask_mask(self, mask: int) -> None:
+        """Ask those nodes."""
+        nodes = [node for node in self._clients.nodes if mask & (1 << node.index)]
+        self.tally.nodes = len(nodes)
+        self.tally.needed = len(nodes)
+        self._request.holding.reached |= mask
+        for node in nodes:
+            self.ask(node)
+
+    def may_send_again(self, bit: int) -> bool:
+        return super().may_send_again(bit) and self._request.holding.phase is Phase.HELD
+
+    def read(self, node: int, reply: object) -> bool:
+        if reply == 1 and self._request.holding.phase is Phase.HELD:
+            clients = self._clients
+            clients.counters.repaired += 1
+            clients.events.tell("repaired", names=self._request.holding.mutex.names, node=clients.nodes[node].label)
+            self._extension.confirm(self._request, 1 << node)
+        return reply == 1
+
+    def concluded(self) -> None:
+        self._extension.repaired(self._request)
+
+
+class Renewals:
+    """All leases of a client, by when each must be seen to."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._heap: list[tuple[float, int, Holding]] = []
+        self._number = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._suspects: list[Holding] = []
+        self.live = 0
+
+    def add(self, holding: Holding) -> None:
+        """See to that lease from now on."""
+        self.live += 1
+        self._push(holding)
+        if len(self._heap) > 2 * self.live + 64:
+            # Leases that ended stay in the heap until they come up; with many short ones that would be most of it.
+            self._heap = [entry for entry in self._heap if entry[2].until != -math.inf]
+            heapify(self._heap)
+
+    def remove(self) -> None:
+        """One lease has ended."""
+        self.live -= 1
+
+    def _push(self, holding: Holding) -> None:
+        at = holding.due_at()
+        heappush(self._heap, (at, next(self._number), holding))
+        if self._timer is None or at < self._timer_at:
+            self._arm(at)
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        # Loop time and lease time are different clocks: only the difference carries over.
+        self._timer = self._clients.loop.call_later(at - self._clients.now(), self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        now = self._clients.now()
+        due: list[Holding] = []
+        again: list[Holding] = []
+        while self._heap and self._heap[0][0] <= now + self._heap[0][2].early:
+            holding = heappop(self._heap)[2]
+            step = holding.step(now)
+            if step is Step.NOTHING:
+                continue
+            if step is Step.LOSE:
+                holding.lose(_why(holding), at_once=False)
+            elif step is Step.END:
+                holding.over()
+                continue
+            else:
+                due.append(holding)
+            again.append(holding)
+        self.send(due)
+        for holding in again:
+            self._push(holding)
+        if self._heap and self._timer is None:
+            self._arm(self._heap[0][0])
+
+    def send(self, holdings: Sequence[Holding], ttl: float | None = None) -> list[Request]:
+        """Ask the nodes to extend those leases, in as few commands as is kind to the nodes."""
+        now = self._clients.now()
+        requests = []
+        for holding in holdings:
+            holding.asked(now)
+            length = holding.ttl if ttl is None else ttl
+            ttl_ms = holding.renewal_ms() if ttl is None else round(ttl * 1000)
+            requests.append(Request(holding, length, ttl_ms, now))
+        for start in range(0, len(requests), BATCH):
+            batch = requests[start : start + BATCH]
+            timeout = min(self._clients.node_timeout, min(request.holding.ttl for request in batch) / 4)
+            Extension(self._clients, batch, timeout).ask_all()
+        return requests
+
+    async def extend(self, holding: Holding, ttl: float) -> None:
+        """Ask until a quorum has confirmed, or the lease is lost."""
+        clients = self._clients
+        while True:
+            # The future must be there before the first reply can be; nothing runs in between.
+            request = self.send([holding], ttl)[0]
+            request.decided = decided = clients.loop.create_future()
+            if await decided:
+                return
+            holding.require_held("extend")
+            pause = min(clients.node_timeout / 4, max(holding.lose_at - clients.now(), 0.0))
+            await asyncio.sleep(pause)
+            holding.require_held("extend")
+
+    def suspect(self, holding: Holding) -> None:
+        """A node reports that somebody changed its key: look at once."""
+        if not self._suspects:
+            self._clients.loop.call_later(SUSPICION, self._look)
+        if holding not in self._suspects:
+            self._suspects.append(holding)
+
+    def _look(self) -> None:
+        suspects, self._suspects = self._suspects, []
+        self.send([holding for holding in suspects if holding.phase is Phase.HELD])
+
+    def close(self) -> None:
+        """Stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._heap.clear()
+
+
+def _why(holding: Holding) -> str:
+    if holding.capped:
+        return "max_hold is over"
+    if not holding.renews:
+        return f"its ttl of {holding.ttl:g} s is over and renew=False"
+    return f"no majority of the masters confirmed a renewal within its ttl of {holding.ttl:g} s"

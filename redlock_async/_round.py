@@ -1,0 +1,170 @@
+"""One command to every node until the verdict is in; what comes later is still accounted for.
+
+It decides nothing about locks: what a reply is worth is read by the subclasses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ._errors import KeyConflict, NodeDenied, QuorumUnavailable
+from ._node import Node
+from ._quorum import Tally, Verdict
+from ._replies import failure, missing_script
+from ._scripts import Command
+from ._wire import ErrorReply
+
+MISSED = TimeoutError("no answer in time")
+
+
+class Voters(Protocol):
+    """What a round needs of the client it is for."""
+
+    loop: asyncio.AbstractEventLoop
+    nodes: Sequence[Node]
+    needed: int
+    now: Callable[[], float]
+
+
+class Round:
+    """A command, the nodes it went to, and the count of their answers."""
+
+    __slots__ = (
+        "_command", "_future", "_open", "_settled", "_timer", "_voters", "causes", "holders", "reached", "started_at",
+        "tally",
+    )  # fmt: skip
+
+    def __init__(self, voters: Voters, command: Command, timeout: float) -> None:
+        self._voters = voters
+        self._command = command
+        self._settled = False
+        self._open = 0
+        """Bit mask of the nodes that still owe an answer."""
+        self.reached = 0
+        """Bit mask of the nodes the command may have been carried out on."""
+        self.holders = 0
+        """Bit mask of the nodes that granted."""
+        self.causes: dict[int, Exception] = {}
+        self.tally = Tally(len(voters.nodes), voters.needed)
+        self._future: asyncio.Future[Verdict] = voters.loop.create_future()
+        self.started_at = voters.now()
+        self._timer = voters.loop.call_later(timeout, self._expire)
+
+    # Sending
+
+    def ask_all(self) -> None:
+        """Send to every node that is not asked yet."""
+        for node in self._voters.nodes:
+            if not (self.reached | self._open) & (1 << node.index):
+                self.ask(node)
+
+    def ask(self, node: Node) -> None:
+        """Send to one node; a node that is down has failed at once."""
+        bit = 1 << node.index
+        self._open |= bit
+        self.reached |= bit
+        if not node.send(self._command, self):
+            self.reached &= ~bit
+            self._fail(node.index, node.cause)
+
+    async def verdict(self) -> Verdict:
+        """The verdict, as soon as no outstanding answer can change it."""
+        return await self._future
+
+    # Answers
+
+    def read(self, node: int, reply: object) -> bool:
+        """Whether that reply is a grant."""
+        raise NotImplementedError
+
+    def may_send_again(self, bit: int) -> bool:
+        """Whether a node that had forgotten the script may be sent its source."""
+        # Only while the round is undecided: afterwards its release may be on the way already.
+        return bool(self._open & bit) and not self._settled
+
+    def late(self, node: int, reply: object) -> None:
+        """An answer after its time was up."""
+
+    def concluded(self) -> None:
+        """Every node has answered, failed, or run out of time."""
+
+    def deliver(self, node: int, reply: object) -> None:
+        bit = 1 << node
+        if isinstance(reply, ErrorReply):
+            message = str(reply)
+            if missing_script(message) and self.may_send_again(bit):
+                if self._voters.nodes[node].send_source(self._command, self):
+                    return
+            self.reached &= ~bit
+            self._fail(node, failure(message))
+            return
+        if not self._open & bit:
+            self.late(node, reply)
+            return
+        abstains = self._voters.nodes[node].abstains
+        granted = self.read(node, reply)
+        if abstains is not None:
+            self._fail(node, abstains)
+            return
+        if granted:
+            self.holders |= bit
+            self.tally.granted += 1
+        else:
+            self.tally.refused += 1
+        self._answered(bit)
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        self._fail(node, cause)
+
+    def _fail(self, node: int, cause: Exception) -> None:
+        bit = 1 << node
+        if self._open & bit:
+            self.causes[node] = cause
+            self.tally.failed += 1
+            self._answered(bit)
+
+    def _answered(self, bit: int) -> None:
+        self._open &= ~bit
+        if not self._settled and (verdict := self.tally.verdict) is not Verdict.PENDING:
+            self._settled = True
+            if not self._future.done():
+                self._future.set_result(verdict)
+        if not self._open and self.tally.granted + self.tally.refused + self.tally.failed >= self.tally.nodes:
+            self._timer.cancel()
+            self.concluded()
+
+    def _expire(self) -> None:
+        late, nodes = self._open, self._voters.nodes
+        for node in nodes:
+            if late & (1 << node.index):
+                self._fail(node.index, MISSED)
+        for node in nodes:
+            if late & (1 << node.index):
+                node.overdue()
+
+    # Reporting
+
+    def unavailable(self, what: str, names: Sequence[str]) -> QuorumUnavailable:
+        """The failures of this round as one error that names each node."""
+        nodes = self._voters.nodes
+        causes = {nodes[index].label: cause for index, cause in sorted(self.causes.items())}
+        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
+        answered = self.tally.nodes - self.tally.failed
+        return QuorumUnavailable(
+            f"{what}: only {answered} of {self.tally.nodes} masters could vote and {self.tally.needed} are needed ({each})",
+            names=names,
+            nodes=causes,
+        )
+
+    def hopeless(self, names: Sequence[str]) -> Exception | None:
+        """The error to raise at once when trying again cannot help."""
+        spare = self.tally.nodes - self.tally.needed
+        conflicts = [cause for cause in self.causes.values() if isinstance(cause, KeyConflict)]
+        if len(conflicts) > spare:
+            shown = ", ".join(map(repr, names))
+            return KeyConflict(f"cannot lock {shown}: {conflicts[0]}", names=names)
+        if sum(isinstance(cause, NodeDenied) for cause in self.causes.values()) > spare:
+            return self.unavailable("refused for good", names)
+        return None

@@ -1,0 +1,235 @@
+"""Every option, checked once and together, each with what raising or lowering it costs."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Final
+
+from ._errors import ConfigurationError
+from ._quorum import validity
+
+Duration = float | timedelta
+
+
+class Default(Enum):
+    """Stands for 'as the client was configured' where None already means something."""
+
+    DEFAULT = "default"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+SHORTEST_TTL = 0.01
+"""Below this a lease is over before five servers on one machine have answered."""
+
+LONGEST_TTL = 366 * 24 * 3600.0
+
+GRACE = 0.25
+"""Seconds before the end of its validity at which a body is cancelled, so that its cleanup runs inside it."""
+
+
+def seconds(option: str, value: object) -> float:
+    """A duration as float seconds, or a ConfigurationError that names the option."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        msg = f"{option} is a number of seconds or a timedelta, not {value!r:.80}"
+        raise ConfigurationError(msg)
+    if math.isnan(value) or math.isinf(value):
+        msg = f"{option} must be finite, not {value!r}" + ("; None waits for ever" if option == "wait" else "")
+        raise ConfigurationError(msg)
+    return float(value)
+
+
+def _positive(option: str, value: object) -> float:
+    number = seconds(option, value)
+    if number <= 0:
+        msg = f"{option} must be more than 0 seconds, not {value!r}"
+        raise ConfigurationError(msg)
+    return number
+
+
+def _wait(value: object) -> float | None:
+    if value is None:
+        return None
+    number = seconds("wait", value)
+    if number < 0:
+        msg = f"wait must not be negative ({value!r}): 0 tries once, None waits for ever"
+        raise ConfigurationError(msg)
+    return number
+
+
+def _ttl(value: object, drift_factor: float) -> float:
+    ttl = seconds("ttl", value)
+    if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
+        msg = f"ttl must be from {SHORTEST_TTL} seconds to 366 days, not {value!r}; nothing here is in milliseconds"
+        raise ConfigurationError(msg)
+    if validity(ttl, drift_factor) <= 0:
+        msg = f"ttl={ttl} leaves nothing after the drift allowance (drift_factor={drift_factor}): raise ttl"
+        raise ConfigurationError(msg)
+    return ttl
+
+
+def _flag(option: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        msg = f"{option} is True or False, not {value!r:.80}"
+        raise ConfigurationError(msg)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may differ from lock to lock."""
+
+    ttl: float
+    """Lease length. Longer: a crashed holder blocks others for longer. Shorter: more renewals, and less time to ride
+    out a pause or a fault before the lease is lost."""
+    wait: float | None
+    """How long acquire waits; 0 tries once, None waits for ever."""
+    fencing: bool
+    """Whether leases carry a fencing token. Off saves the registers' work on the nodes, not a round trip."""
+    renew: bool = True
+    """Whether a held lease is renewed. Off: it ends after ttl, whatever the holder does."""
+    max_hold: float | None = None
+    """Renewal stops there. None: a body that never ends holds for ever."""
+    hold_at_least: float = 0.0
+    """The name stays locked for at least this long after it was acquired, however quick the body was."""
+    reentrant: bool = False
+    """Whether the task that holds it may enter again."""
+
+    def with_overrides(
+        self,
+        *,
+        drift_factor: float,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+        reentrant: bool = False,
+    ) -> Options:
+        """These options with the call's own, each checked."""
+        hold = seconds("hold_at_least", hold_at_least)
+        if hold < 0:
+            msg = f"hold_at_least must not be negative, not {hold_at_least!r}"
+            raise ConfigurationError(msg)
+        most = None if max_hold is None else _positive("max_hold", max_hold)
+        if most is not None and hold > most:
+            msg = f"hold_at_least={hold_at_least!r} is longer than max_hold={max_hold!r}"
+            raise ConfigurationError(msg)
+        return Options(
+            ttl=self.ttl if ttl is None else _ttl(ttl, drift_factor),
+            wait=self.wait if wait is DEFAULT else _wait(wait),
+            fencing=self.fencing if fencing is None else _flag("fencing", fencing),
+            renew=_flag("renew", renew),
+            max_hold=most,
+            hold_at_least=hold,
+            reentrant=_flag("reentrant", reentrant),
+        )
+
+    def waiting(self, wait: Duration | Default | None) -> Options:
+        """The same with another wait."""
+        return self if wait is DEFAULT else replace(self, wait=_wait(wait))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for a whole client."""
+
+    options: Options
+    node_timeout: float
+    """One command on one node. Longer: a hung node delays the few rounds that find it hung. Shorter: a node that is
+    merely slow is counted as failed."""
+    retry_delay: float
+    """Upper end of the jittered pause between attempts where nothing wakes us earlier. Longer: fewer commands on the
+    nodes. Shorter: a freed lock is noticed sooner by clients without tracking."""
+    drift_factor: float
+    """By how much clock rates may differ. Larger: less of each lease is usable. Smaller than the truth: unsafe."""
+    namespace: str
+    """Prefixed to every key."""
+    owner: str
+    """Label shown to operators and in other clients' errors."""
+    strict_restart: bool
+    """Whether even a wholly fresh cluster must wait out one ttl before it votes."""
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        ttl: Duration,
+        wait: Duration | None,
+        node_timeout: Duration,
+        retry_delay: Duration,
+        drift_factor: float,
+        fencing: bool,
+        namespace: str,
+        owner: str | None,
+        strict_restart: bool,
+    ) -> Settings:
+        """The settings, or one ConfigurationError that says what to change."""
+        drift = seconds("drift_factor", drift_factor)
+        if not 0 <= drift <= 0.5:  # noqa: PLR2004 - half of every lease lost to drift is nobody's intention
+            msg = f"drift_factor is a fraction from 0 to 0.5, not {drift_factor!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(namespace, str):
+            msg = f"namespace is a str, not {namespace!r:.80}"
+            raise ConfigurationError(msg)
+        label = f"{socket.gethostname()}:{os.getpid()}" if owner is None else owner
+        if not isinstance(label, str) or not label or len(label) > 200 or not label.isprintable():  # noqa: PLR2004
+            msg = f"owner is a printable label of 1 to 200 characters, not {owner!r:.80}"
+            raise ConfigurationError(msg)
+        return cls(
+            options=Options(ttl=_ttl(ttl, drift), wait=_wait(wait), fencing=_flag("fencing", fencing)),
+            node_timeout=_positive("node_timeout", node_timeout),
+            retry_delay=_positive("retry_delay", retry_delay),
+            drift_factor=drift,
+            namespace=namespace,
+            owner=label,
+            strict_restart=_flag("strict_restart", strict_restart),
+        )
+
+
+_DURATIONS = {"ttl", "wait", "node_timeout", "retry_delay", "drift_factor"}
+_FLAGS = {"fencing", "strict_restart"}
+_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+ENVIRONMENT = (*sorted(_DURATIONS), *sorted(_FLAGS), "namespace", "owner")
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
+    """The nodes and options given as REDLOCK_... variables; empty ones count as not given."""
+    nodes = [url.strip() for url in environ.get("REDLOCK_NODES", "").split(",") if url.strip()]
+    if not nodes:
+        msg = (
+            "REDLOCK_NODES is not set: give it the masters' URLs, separated by commas, "
+            "such as REDLOCK_NODES=redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379"
+        )
+        raise ConfigurationError(msg)
+    given: dict[str, Any] = {}
+    for option in ENVIRONMENT:
+        variable = f"REDLOCK_{option.upper()}"
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        if option in _FLAGS:
+            if text.lower() not in _WORDS:
+                msg = f"{variable} is true or false, not {text!r:.80}"
+                raise ConfigurationError(msg)
+            given[option] = _WORDS[text.lower()]
+        elif option == "wait" and text.lower() in {"none", "forever"}:
+            given[option] = None
+        elif option in _DURATIONS:
+            try:
+                given[option] = float(text)
+            except ValueError:
+                msg = f"{variable} is a number of seconds, not {text!r:.80}"
+                raise ConfigurationError(msg) from None
+        else:
+            given[option] = text
+    return nodes, given

@@ -1,0 +1,110 @@
+"""First come, first served among the tasks of one process: only the head of a queue talks to the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Protocol
+
+LONGEST_RUN = 32
+"""Leases in a row that the tasks of one process may take of a name while others of them wait. A hand-over inside the
+process takes a single write, so other processes would never get in between without an end to it."""
+
+
+class Contender(Protocol):
+    """The one task of this process that asks the nodes for a name."""
+
+    @property
+    def last_error(self) -> Exception | None:
+        """What its last attempt failed with, if it failed for other reasons than a holder."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether it has had an answer at all."""
+
+    def freed(self, node: int) -> None:
+        """A node reports that the name may be free there."""
+
+    def wake(self) -> None:
+        """Try again now."""
+
+
+class Turn:
+    """The tasks of this process that want one name, of which one has the turn."""
+
+    __slots__ = ("contest", "queue", "run")
+
+    def __init__(self) -> None:
+        # Ordered and keyed, so that one of thousands can give up without a search.
+        self.queue: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
+        self.contest: Contender | None = None
+        """The attempt under way of the task whose turn it is, unless it holds the lock already."""
+        self.run = 0
+
+
+class Turns:
+    """The queues of all names that are wanted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._turns: dict[bytes, Turn] = {}
+        self.waiting = 0
+
+    def get(self, key: bytes) -> Turn | None:
+        """The queue of that name, if anybody wants it."""
+        return self._turns.get(key)
+
+    def contests(self) -> list[Contender]:
+        """Everybody who is asking the nodes."""
+        return [turn.contest for turn in self._turns.values() if turn.contest is not None]
+
+    def take(self, key: bytes) -> bool:
+        """Take the turn if nobody has it."""
+        if key in self._turns:
+            return False
+        self._turns[key] = Turn()
+        return True
+
+    def holds(self, key: bytes) -> None:
+        """Whoever has the turn has the lock as well, and asks no more."""
+        self._turns[key].contest = None
+
+    async def wait(self, key: bytes, seconds: float | None) -> bool:
+        """Queue for the turn; False when the time was up. A waiter that is cancelled passes a turn it just got on."""
+        queue = self._turns[key].queue
+        place: asyncio.Future[bool] = self._loop.create_future()
+        queue[place] = None
+        timer = None if seconds is None else self._loop.call_later(seconds, _give_up, place)
+        self.waiting += 1
+        try:
+            served = await place
+        except asyncio.CancelledError:
+            if place.cancelled() or not place.result():
+                queue.pop(place, None)
+            else:
+                self.leave(key)
+            raise
+        finally:
+            self.waiting -= 1
+            if timer is not None:
+                timer.cancel()
+        if not served:
+            queue.pop(place, None)
+        return served
+
+    def leave(self, key: bytes) -> None:
+        """Give the turn to the next in the queue."""
+        turn = self._turns[key]
+        turn.contest = None
+        while turn.queue:
+            place, _ = turn.queue.popitem(last=False)
+            if not place.done():
+                turn.run += 1
+                place.set_result(True)
+                return
+        del self._turns[key]
+
+
+def _give_up(place: asyncio.Future[bool]) -> None:
+    if not place.done():
+        place.set_result(False)

@@ -1,0 +1,190 @@
+"""One multiplexed RESP connection: commands leave in one write a tick, replies come back in order.
+
+It knows bytes and order, nothing of locks, nodes or retries. The only module that imports hiredis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import hiredis
+
+pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
+"""The bytes of a command."""
+
+READ_SIZE = 64 * 1024
+MOST_QUEUED = 16 * 1024 * 1024
+"""Bytes that may wait for a server to read them; beyond, it is treated as not answering."""
+
+_INCOMPLETE = object()
+
+
+class Receiver(Protocol):
+    """Whoever waits for a reply."""
+
+    started_at: float
+
+    def deliver(self, node: int, reply: object) -> None:
+        """Take the reply of that node; an error reply comes as an `ErrorReply`."""
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        """The connection ended first: whether the command was carried out is unknown."""
+
+
+ErrorReply = hiredis.ReplyError
+
+
+class Owner(Protocol):
+    """Whoever the connection belongs to."""
+
+    index: int
+
+    def pushed(self, message: list[object]) -> None:
+        """The server sent something unasked."""
+
+    def revived(self, wire: Wire) -> None:
+        """A connection that was given up as hung has answered."""
+
+    def congested(self, wire: Wire, *, full: bool) -> None:
+        """The queue to the server is full, or has room again."""
+
+    def lost(self, wire: Wire, cause: Exception) -> None:
+        """The connection has ended."""
+
+
+class Outbox:
+    """Collects what the connections of one client have to send, and writes it once a tick."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[Wire] = []
+
+    def add(self, wire: Wire) -> None:
+        """Have that connection flushed when everything that is ready now has run."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(wire)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for wire in waiting:
+            wire.flush()
+
+
+class Wire(asyncio.BufferedProtocol):
+    """A connection. A buffered protocol: the plain one allocates a quarter of a megabyte for each read."""
+
+    def __init__(self, owner: Owner, outbox: Outbox) -> None:
+        self._owner = owner
+        self._outbox = outbox
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
+        self._gets = self._reader.gets
+        self._bytes = bytearray(READ_SIZE)
+        self._buffer = memoryview(self._bytes)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._closing: Exception | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self.pending: deque[Receiver] = deque()
+        self.hung = False
+        self.keep_alive: object = None
+        """Whatever must live exactly as long as the connection (the stream that opened it)."""
+
+    def send(self, packed: bytes, receiver: Receiver) -> None:
+        """Queue a command. Synchronous, so that what is sent later can never arrive earlier."""
+        self.pending.append(receiver)
+        if not self._out:
+            self._outbox.add(self)
+        self._out.append(packed)
+
+    def flush(self) -> None:
+        """Hand everything queued to the transport, in one write."""
+        out, self._out = self._out, []
+        if self._transport is not None and out:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def close(self, cause: Exception) -> None:
+        """End the connection after what is queued: a hung server must still find releases behind their acquires."""
+        if self._closing is not None:
+            return
+        self._closing = cause
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+        self._drop(cause)
+
+    async def wait_closed(self) -> None:
+        """After `close`: return when the last byte has left and the connection has ended."""
+        if self._transport is not None:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _drop(self, cause: Exception) -> None:
+        pending, self.pending = self.pending, deque()
+        for receiver in pending:
+            receiver.dropped(self._owner.index, cause)
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=MOST_QUEUED)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing is not None:
+            return
+        if self.hung:
+            self.hung = False
+            self._owner.revived(self)
+        self._reader.feed(cast("bytes", self._bytes), 0, nbytes)
+        gets, pending, index = self._gets, self.pending, self._owner.index
+        try:
+            while (reply := gets()) is not _INCOMPLETE:
+                if type(reply) is hiredis.PushNotification:
+                    self._owner.pushed(reply)
+                elif pending:
+                    pending.popleft().deliver(index, reply)
+                else:
+                    self._fail(ConnectionError(f"the server sent a reply that nobody asked for: {reply!r:.80}"))
+                    return
+                if self._closing is not None:
+                    return
+        except hiredis.ProtocolError as exc:
+            self._fail(ConnectionError(f"the server does not speak RESP: {exc}"))
+
+    def _fail(self, cause: Exception) -> None:
+        self.abort()
+        self.connection_lost(cause)
+
+    def pause_writing(self) -> None:
+        self._owner.congested(self, full=True)
+
+    def resume_writing(self) -> None:
+        self._owner.congested(self, full=False)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
+        self._transport = self.keep_alive = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        if self._closing is not None:
+            return
+        cause = exc or ConnectionResetError("the server closed the connection")
+        self._closing = cause
+        self._drop(cause)
+        self._owner.lost(self, cause)

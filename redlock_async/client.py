@@ -1,0 +1,306 @@
+"""The client: where locks come from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+
+from . import _operators
+from ._dial import Target
+from ._engine import Engine
+from ._errors import ConfigurationError
+from ._holding import Holding
+from ._keys import Keys
+from ._mutex import Mutex
+from ._operators import Holder, NodeStatus
+from ._settings import DEFAULT, Default, Duration, Settings, from_environment
+from .events import Events, Listener, Statistics, logger, statistics
+from .lease import Lease, read_detached
+from .lock import Lock
+from .locked import Conflict, check_conflict, under
+
+if TYPE_CHECKING:
+    from redis.asyncio import ConnectionPool, Redis
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Locked(Protocol):
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The function under a lock."""
+
+
+class _LockedOrSkipped(Protocol):
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
+        """The function under a lock, or None."""
+
+
+class Redlock:
+    """Locks over N independent Redis or Valkey masters.
+
+    Building one connects nothing and needs no running loop; its first use connects. It belongs to the loop that first
+    used it until that loop is closed.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[str | Redis | ConnectionPool],
+        *,
+        ttl: Duration = 10.0,
+        wait: Duration | None = 10.0,
+        node_timeout: Duration = 0.25,
+        retry_delay: Duration = 0.2,
+        drift_factor: float = 0.01,
+        fencing: bool = True,
+        namespace: str = "",
+        owner: str | None = None,
+        strict_restart: bool = False,
+    ) -> None:
+        self._settings = Settings.checked(
+            ttl=ttl,
+            wait=wait,
+            node_timeout=node_timeout,
+            retry_delay=retry_delay,
+            drift_factor=drift_factor,
+            fencing=fencing,
+            namespace=namespace,
+            owner=owner,
+            strict_restart=strict_restart,
+        )
+        self._keys = Keys(namespace)
+        self._targets = _targets(nodes)
+        self._events = Events()
+        self._running: Engine | None = None
+        self._inherited: list[Engine] = []
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """A client from REDLOCK_NODES (comma-separated), REDLOCK_TTL, REDLOCK_WAIT and so on."""
+        nodes, options = from_environment(environ)
+        return cls(nodes, **options)
+
+    def __repr__(self) -> str:
+        return f"<Redlock over {', '.join(target.label for target in self._targets)}>"
+
+    # Locks
+
+    def __call__(
+        self,
+        name: str,
+        /,
+        *names: str,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+        reentrant: bool = False,
+    ) -> Lock:
+        """A lock on that name, or on all of them at once."""
+        options = self._settings.options.with_overrides(
+            drift_factor=self._settings.drift_factor,
+            ttl=ttl,
+            wait=wait,
+            fencing=fencing,
+            renew=renew,
+            max_hold=max_hold,
+            hold_at_least=hold_at_least,
+            reentrant=reentrant,
+        )
+        return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
+
+    lock = __call__
+
+    @overload
+    def locked(
+        self,
+        template: str,
+        *,
+        on_conflict: Literal["wait", "raise"] = "wait",
+        ttl: Duration | None = ...,
+        wait: Duration | Default | None = ...,
+        fencing: bool | None = ...,
+        renew: bool = ...,
+        max_hold: Duration | None = ...,
+        hold_at_least: Duration = ...,
+        reentrant: bool = ...,
+    ) -> _Locked: ...
+
+    @overload
+    def locked(
+        self,
+        template: str,
+        *,
+        on_conflict: Literal["skip"],
+        ttl: Duration | None = ...,
+        wait: Duration | Default | None = ...,
+        fencing: bool | None = ...,
+        renew: bool = ...,
+        max_hold: Duration | None = ...,
+        hold_at_least: Duration = ...,
+        reentrant: bool = ...,
+    ) -> _LockedOrSkipped: ...
+
+    def locked(self, template: str, *, on_conflict: Conflict = "wait", **options: Any) -> Any:
+        """Decorate a coroutine function to run under the lock that its arguments name: `@locked("import:{user_id}")`.
+
+        When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
+        """
+        check_conflict(on_conflict)
+
+        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
+            return under(lambda name: self(name, **options), template, function, on_conflict)
+
+        return decorate
+
+    def attach(self, text: str) -> Lease:
+        """The lease that `Lease.detach` turned into a text, here or in another process.
+
+        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it;
+        elsewhere from its first `extend()`, or from entering it with `async with`, which asks the masters.
+        """
+        detached = read_detached(text)
+        engine, settings = self._engine(), self._settings
+        options = settings.options.with_overrides(
+            drift_factor=settings.drift_factor, ttl=detached.ttl, renew=detached.renew
+        )
+        mutex = Mutex(self._keys, detached.names, fenced=detached.fence is not None)
+        holding = Holding(engine, mutex, detached.token.encode(), detached.fence, options, engine.now(), None)
+        engine.attach(holding, detached.until if detached.readable else None)
+        return Lease(holding)
+
+    # Operators
+
+    async def status(self) -> list[NodeStatus]:
+        """One record a node, asked just now."""
+        engine = self._engine()
+        await engine.look()
+        return await _operators.status(engine)
+
+    async def inspect(self, name: str) -> Holder | None:
+        """Who holds that name, with how many votes and for how long; None if nobody does."""
+        return await _operators.inspect(self._engine(), name, self._keys.lock(name))
+
+    async def force_release(self, name: str) -> bool:
+        """Free that name whoever holds it; a holder's body is cancelled. Returns whether anybody held it."""
+        return await _operators.force_release(self._engine(), name, self._keys.lock(name))
+
+    def statistics(self) -> Statistics:
+        """Counters since this client was made, and gauges of this moment."""
+        engine = self._running
+        return statistics(
+            self._events.counters,
+            held=engine.renewals.live if engine is not None else 0,
+            waiting=engine.waiting if engine is not None else 0,
+            nodes_up=engine.masters.voters_up if engine is not None else 0,
+            nodes=len(self._targets),
+        )
+
+    def on_event(self, callback: Listener) -> Callable[[], None]:
+        """Call that with every `Event`; returns a function that ends it. It runs on the loop: keep it short."""
+        if not callable(callback):
+            raise ConfigurationError(f"on_event takes a callable, not {callback!r:.80}")
+        self._events.listeners.append(callback)
+
+        def end() -> None:
+            if callback in self._events.listeners:
+                self._events.listeners.remove(callback)
+
+        return end
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        await self._engine().start(self._settings.options.wait)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Release what is held, end the connections; the next use opens new ones."""
+        engine, self._running = self._running, None
+        if engine is not None and engine.loop is asyncio.get_running_loop():
+            engine.close()
+            await engine.closed_connections()
+
+    def _engine(self) -> Engine:
+        """What runs on this loop, begun if need be."""
+        engine = self._running
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ConfigurationError(
+                "locks are taken inside a running event loop: call this from a coroutine"
+            ) from None
+        if engine is not None and engine.loop is loop and not engine.closed and engine.forks == _forks:
+            return engine
+        if engine is not None and engine.forks != _forks:
+            # Inherited through fork(): its sockets and its loop are the parent's. Neither used, nor closed, nor collected.
+            self._inherited.append(engine)
+        elif engine is not None and engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
+            raise ConfigurationError(
+                "this Redlock is in use on another event loop that is still open: make one Redlock for each loop, "
+                "or aclose() it there first"
+            )
+        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events, forks=_forks)
+        return engine
+
+
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks  # noqa: PLW0603 - how often this process came out of a fork; cheaper to compare than getpid()
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _targets(nodes: Iterable[str | Redis | ConnectionPool]) -> list[Target]:
+    if isinstance(nodes, str | bytes):
+        raise ConfigurationError("nodes is a list of URLs or clients, one for each master, not one string")
+    targets = [Target(node) for node in nodes]
+    if not targets:
+        raise ConfigurationError("no nodes: give the URLs of N independent masters, best 3 or 5")
+    seen: set[str] = set()
+    for target in targets:
+        if target.address in seen:
+            raise ConfigurationError(
+                f"node {target.address} is given twice: two names of one server are one vote, not two"
+            )
+        seen.add(target.address)
+    if len(targets) % 2 == 0:
+        logger.warning(
+            "%d nodes tolerate no more failures than %d would: an odd number is better", len(targets), len(targets) - 1
+        )
+    return targets
+
+
+class DefaultRedlock(Redlock):
+    """`redlock_async.redlock`: a client made from the environment at its first use."""
+
+    def __init__(self) -> None:
+        # Configured on first use, because importing a package must neither fail nor read the environment.
+        self._configuring = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        with self.__dict__["_configuring"]:
+            if "_settings" not in self.__dict__:
+                nodes, options = from_environment(os.environ)
+                super().__init__(nodes, **options)
+        return object.__getattribute__(self, name)
+
+    def __repr__(self) -> str:
+        return super().__repr__() if "_settings" in self.__dict__ else "<Redlock from the environment, not used yet>"

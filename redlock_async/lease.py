@@ -1,0 +1,193 @@
+"""What a holder has in hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import warnings
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Self
+
+from . import _clock
+from ._body import Body
+from ._errors import ConfigurationError
+from ._holding import Holding
+from ._lease import Phase
+from ._settings import Duration, seconds
+
+FORMAT = "redlock1."
+
+
+class Lease:
+    """A lock that is held, until it is released or lost.
+
+    Guarantee: while `valid`, no other client of the same masters has a valid lease on the name.
+    What can break it: clocks whose *rates* differ by more than `drift_factor`; a majority of nodes that lose their data
+    at once. A process that is paused at the wrong moment may still write late: hand `fencing_token` to the resource.
+    Cost: `extend` and `release` are one round trip; renewal is one command a node every third of the ttl, shared by
+    all leases that are due.
+    Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
+    """
+
+    __slots__ = ("__weakref__", "_bodies", "_holding", "_owns")
+
+    def __init__(self, holding: Holding, *, owns: bool = True) -> None:
+        self._holding = holding
+        self._owns = owns
+        self._bodies: list[Body] = []
+
+    def __repr__(self) -> str:
+        state = f"{self.remaining:.3f} s left" if self.valid else self._holding.phase.value
+        return f"<Lease on {self._holding.shown}: {state}>"
+
+    def __del__(self) -> None:
+        holding = getattr(self, "_holding", None)
+        if holding is None or not self._owns or holding.phase is not Phase.HELD:
+            return
+        loop = holding.keeper.loop
+        if loop.is_closed():
+            return
+        if holding.renews:
+            warnings.warn(
+                f"the lease on {holding.shown} was dropped without release(): it is not renewed any more and runs out "
+                "by itself",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+        # The collector may run in any thread.
+        loop.call_soon_threadsafe(holding.abandon)
+
+    @property
+    def name(self) -> str:
+        """What is held; the first, where several are."""
+        return self._holding.mutex.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that is held."""
+        return self._holding.mutex.names
+
+    @property
+    def token(self) -> str:
+        """The random value stored on the nodes."""
+        return self._holding.token.decode()
+
+    @property
+    def fencing_token(self) -> int | None:
+        """Larger than that of every earlier holder of the name; None with `fencing=False`."""
+        return self._holding.fence
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can hold it now: compares clocks, not a flag."""
+        return self._holding.valid
+
+    @property
+    def remaining(self) -> float:
+        """Seconds it stays valid if it is not renewed; never negative."""
+        return max(self._holding.until - self._holding.keeper.now(), 0.0)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended, or is about to, without a release; never false again once it was true."""
+        return self._holding.lost
+
+    @property
+    def margin(self) -> int:
+        """Nodes held beyond the quorum: how many may fail now without the lease being in danger."""
+        return self._holding.margin
+
+    async def extend(self, ttl: Duration | None = None) -> None:
+        """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
+        holding = self._holding
+        length = holding.ttl if ttl is None else seconds("ttl", ttl)
+        if length <= 0:
+            raise ConfigurationError(f"ttl must be more than 0 seconds, not {ttl!r}")
+        await holding.extend(length)
+
+    async def release(self) -> None:
+        """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
+        await self._holding.release()
+
+    async def wait_lost(self) -> None:
+        """Return when it is lost."""
+        await self._holding.wait_lost()
+
+    def detach(self) -> str:
+        """Stop seeing to it here, and return a text that `Redlock.attach` turns into a lease, here or elsewhere.
+
+        It is not renewed until somebody attaches it, and runs out after what `remaining` was.
+        """
+        holding = self._holding
+        detached = Detached(
+            names=list(holding.mutex.names),
+            token=holding.token.decode(),
+            fence=holding.fence,
+            ttl=holding.ttl,
+            renew=holding.renews,
+            until=holding.until,
+            clock=_clock.identity(),
+        )
+        holding.hand_on()
+        return detached.write()
+
+    async def __aenter__(self) -> Self:
+        if not self._holding.confirmed:
+            await self.extend()
+        body = Body(self._holding)
+        body.enter()
+        self._bodies.append(body)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._bodies.pop().leave(exc_type, exc, traceback)
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """What `Lease.detach` writes."""
+
+    names: list[str]
+    token: str
+    fence: int | None
+    ttl: float
+    renew: bool
+    until: float
+    """The deadline, on the clock that is named."""
+    clock: str | None
+
+    def __post_init__(self) -> None:
+        if not (
+            isinstance(self.names, list)
+            and self.names
+            and all(isinstance(name, str) for name in self.names)
+            and isinstance(self.token, str)
+            and isinstance(self.fence, int | None)
+            and isinstance(self.ttl, float | int)
+            and isinstance(self.renew, bool)
+            and isinstance(self.until, float | int)
+        ):
+            raise TypeError
+
+    @property
+    def readable(self) -> bool:
+        """Whether the deadline can be read on our clock."""
+        return self.clock is not None and self.clock == _clock.identity()
+
+    def write(self) -> str:
+        """As one word."""
+        return FORMAT + base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode()
+
+
+def read_detached(text: str) -> Detached:
+    """What `Lease.detach` wrote, or a ConfigurationError."""
+    try:
+        if not text.startswith(FORMAT):
+            raise ValueError(text)
+        return Detached(**json.loads(base64.urlsafe_b64decode(text.removeprefix(FORMAT))))
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(f"not a text that Lease.detach() returned: {text!r:.40}") from None

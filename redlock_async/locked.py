@@ -1,0 +1,67 @@
+"""The decorator: a coroutine function that runs under a lock named after its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import string
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from ._errors import ConfigurationError, LockTimeout
+from .lock import Lock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Conflict = Literal["wait", "skip", "raise"]
+
+
+def check_conflict(on_conflict: object) -> None:
+    """Raise ConfigurationError unless it is one of the three."""
+    if on_conflict not in ("wait", "skip", "raise"):
+        raise ConfigurationError(f"on_conflict is 'wait', 'skip' or 'raise', not {on_conflict!r:.80}")
+
+
+def under(
+    make: Callable[[str], Lock], template: str, function: Callable[P, Awaitable[R]], on_conflict: Conflict
+) -> Callable[P, Coroutine[Any, Any, R | None]]:
+    """That function under the lock its arguments name."""
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigurationError(
+            f"locked() decorates coroutine functions (async def), not {getattr(function, '__qualname__', function)!r}"
+        )
+    signature = inspect.signature(function)
+    if missing := _fields(template) - set(signature.parameters):
+        raise ConfigurationError(
+            f"the lock name {template!r} needs {', '.join(sorted(missing))}, "
+            f"but {function.__qualname__}{signature} has no such argument"
+        )
+
+    @functools.wraps(function)
+    async def locked(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        lock = make(template.format_map(bound.arguments))
+        try:
+            lease = await (lock.acquire() if on_conflict == "wait" else lock.acquire(0))
+        except LockTimeout:
+            if on_conflict != "skip":
+                raise
+            return None
+        async with lease:
+            return await function(*args, **kwargs)
+
+    return locked
+
+
+def _fields(template: str) -> set[str]:
+    """The arguments a template names; `{user.id}` and `{ids[0]}` name `user` and `ids`."""
+    try:
+        parsed = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    except (ValueError, TypeError) as exc:
+        raise ConfigurationError(f"not a template for a lock's name: {template!r:.80}: {exc}") from None
+    fields = {field.split(".")[0].split("[")[0] for field in parsed}
+    if any(not field or field.isdigit() for field in fields):
+        raise ConfigurationError(f"a lock's name takes arguments by name, as in 'import:{{user_id}}': {template!r:.80}")
+    return fields

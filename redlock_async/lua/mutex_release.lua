@@ -1,0 +1,11 @@
+-- mutex_release.lua: delete the locks that are still ours, or let them run out.
+-- KEYS     the lock keys   ARGV[1] holder token   ARGV[2] 0 to delete, else ms they are to stay locked
+-- Returns how many were ours.
+local ours = 0
+for i = 1, #KEYS do
+  if redis.call('GET', KEYS[i]) == ARGV[1] then
+    ours = ours + 1
+    if ARGV[2] == '0' then redis.call('DEL', KEYS[i]) else redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+  end
+end
+return ours

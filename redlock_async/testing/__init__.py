@@ -1,0 +1,6 @@
+"""Real servers for tests, demos and benchmarks; importing this imports neither pytest nor testcontainers."""
+
+from redlock_async.testing._cluster import LocalCluster as LocalCluster
+from redlock_async.testing._servers import LocalServerError as LocalServerError
+
+__all__ = ["LocalCluster", "LocalServerError"]

@@ -1,0 +1,182 @@
+"""The servers that tests run against, chosen with --redlock-backend, and a report of every skip."""
+
+import os
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+NODES = 5
+DOCKER_IMAGE = os.environ.get("REDLOCK_IMAGE", "redis:8-alpine")
+SERVER_FIXTURES = {"nodes", "cluster", "embedded"}
+
+
+def pytest_addoption(parser):
+    """Let the caller choose the servers."""
+    parser.addoption(
+        "--redlock-backend",
+        choices=("auto", "embedded", "docker", "external"),
+        default="auto",
+        help="embedded: LocalCluster starts them; docker: testcontainers, with the image $REDLOCK_IMAGE; external: "
+        f"the {NODES} comma-separated URLs in $REDLOCK_TEST_NODES, emptied before each test; auto: "
+        "external if that is set, else embedded",
+    )
+
+
+def pytest_configure(config):
+    """Refuse an external backend that has too few servers before the first test does."""
+    if backend_of(config) == "external" and len(external_urls()) != NODES:
+        raise pytest.UsageError(f"REDLOCK_TEST_NODES has {len(external_urls())} URLs; the tests need {NODES}")
+
+
+def pytest_report_header(config):
+    """Say which servers these results are about."""
+    backend = backend_of(config)
+    if backend == "docker":
+        return f"redlock backend: docker, {DOCKER_IMAGE}"
+    try:
+        return f"redlock backend: {backend}, {server_of(backend)}"
+    except Exception as error:  # noqa: BLE001 - the header must not hide the tests; those that need servers fail by name
+        return f"redlock backend: {backend}, no server: {type(error).__name__}: {error}"
+
+
+def pytest_collection_modifyitems(items):
+    """`-m "not redis"` leaves out every test that asks for servers."""
+    for item in items:
+        if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.redis)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Nothing is skipped silently: every reason, and how many tests it kept from running."""
+    reasons = Counter(reason_of(report) for report in terminalreporter.getreports("skipped"))
+    terminalreporter.section("skipped")
+    for reason, number in reasons.most_common():
+        terminalreporter.line(f"{number:5d} x {reason}")
+    if not reasons:
+        terminalreporter.line("nothing")
+
+
+def reason_of(report):
+    """Why a test was skipped."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
+
+
+def backend_of(config):
+    """The chosen backend, `auto` resolved."""
+    chosen = config.getoption("--redlock-backend")
+    if chosen == "auto":
+        return "external" if external_urls() else "embedded"
+    return chosen
+
+
+def external_urls():
+    """The URLs in REDLOCK_TEST_NODES."""
+    return [url.strip() for url in os.environ.get("REDLOCK_TEST_NODES", "").split(",") if url.strip()]
+
+
+# Servers and clients are imported where they are used: the tests without servers run without them.
+
+
+def connect(url):
+    """A plain client, for what the tests do to a server behind the library's back."""
+    import redis  # noqa: PLC0415
+
+    return redis.Redis.from_url(url, socket_timeout=5)
+
+
+def local_cluster(nodes):
+    """A cluster of this machine, not yet started."""
+    from redlock_async.testing import LocalCluster  # noqa: PLC0415
+
+    return LocalCluster(nodes=nodes)
+
+
+def server_of(backend):
+    """Name, version and binary of the servers."""
+    with ExitStack() as stack:
+        if backend == "external":
+            url = external_urls()[0]
+        else:
+            probe = local_cluster(nodes=1)
+            probe.start()
+            stack.callback(probe.stop)
+            url = probe.urls[0]
+        info = stack.enter_context(connect(url)).info("server")
+    # Valkey reports the Redis version it is compatible with beside its own.
+    name, version = "valkey", info.get("valkey_version")
+    if version is None:
+        name, version = "redis", info["redis_version"]
+    return f"{name} {version} {info.get('executable', '')}".rstrip()
+
+
+@pytest.fixture(scope="session")
+def urls(request):
+    """The servers of the chosen backend, started once."""
+    backend = backend_of(request.config)
+    if backend == "external":
+        yield external_urls()
+    elif backend == "docker":
+        yield from docker_urls()
+    else:
+        started = local_cluster(NODES)
+        started.start()
+        yield list(started.urls)
+        started.stop()
+
+
+def docker_urls():
+    """Independent masters in containers, removed at the end."""
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        containers = [stack.enter_context(DockerContainer(DOCKER_IMAGE).with_exposed_ports(6379)) for _ in range(NODES)]
+        urls = [f"redis://{each.get_container_host_ip()}:{each.get_exposed_port(6379)}" for each in containers]
+        for url in urls:
+            wait_until_it_answers(url)
+        yield urls
+
+
+def wait_until_it_answers(url, patience=30.0):
+    """A container that runs is not yet a server that answers."""
+    import redis  # noqa: PLC0415
+
+    give_up_at = time.monotonic() + patience
+    while True:
+        try:
+            with connect(url) as client:
+                client.ping()
+        except redis.ConnectionError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.fixture
+def nodes(urls):
+    """The URLs of five empty masters, whichever backend they come from."""
+    for url in urls:
+        with connect(url) as client:
+            client.flushdb()
+    return list(urls)
+
+
+@pytest.fixture
+def embedded(request):
+    """For a test that kills, freezes or starts servers of its own: skipped on any other backend."""
+    backend = backend_of(request.config)
+    if backend != "embedded":
+        pytest.skip(f"needs the embedded backend, whose servers can be made to fail; this is {backend}")
+
+
+@pytest.fixture
+def cluster(embedded):  # noqa: ARG001 - it decides whether there is a cluster at all
+    """Five servers of this test's own, free to be killed, paused and cut."""
+    started = local_cluster(NODES)
+    started.start()
+    yield started
+    started.stop()
