@@ -39,7 +39,8 @@ class Acquire(Round):
             before, voters = self.tally, self._voters
             self.tally = Tally(len(voters.nodes), voters.needed, granted=before.granted, failed=before.failed)
             super()._answered(bit)
-            self.ask_all()
+            if not self._settled:
+                self.ask_all()
         else:
             super()._answered(bit)
 

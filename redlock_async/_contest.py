@@ -131,6 +131,7 @@ class Contest:
                 self._trouble = round_.unavailable(f"could not lock {quoted(mutex.names)}", mutex.names)
         except BaseException:
             # Sent before anything else can run: on each connection it stands right behind its acquire.
+            round_.abandon()
             ground.give_back(mutex, token, round_.reached, ttl)
             raise
         ground.give_back(mutex, token, round_.reached, ttl)

@@ -159,6 +159,9 @@ class Node:
         self._in_doubt: Exception | None = None
         """The same while it is being asked whether it has its data."""
         self.identity: Identity | None = None
+        """What the server said of itself when we connected last."""
+        self._adopted: Identity | None = None
+        """The same of the last connection that was taken into use."""
         self.mark: Mark | None = None
         self.dialect = Dialect.PLAIN
 
@@ -320,8 +323,8 @@ class Node:
         self._settle(None)
 
     def _end_old_connection(self, wire: Wire, identity: Identity) -> None:
-        old, before = self._wire, self.identity
-        self._wire = None
+        old, before = self._wire, self._adopted
+        self._wire, self._adopted = None, identity
         if old is not None:
             old.close(ConnectionResetError("replaced by a new connection"))
         if before is not None and before.client_id is not None and before.run_id == identity.run_id:

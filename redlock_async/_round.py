@@ -73,6 +73,10 @@ class Round:
         """The verdict, as soon as no outstanding answer can change it."""
         return await self._future
 
+    def abandon(self) -> None:
+        """Nobody waits for the verdict any more: from here on it sends nothing, because its release is on its way."""
+        self._settled = True
+
     # Answers
 
     def read(self, node: int, reply: object) -> bool:
