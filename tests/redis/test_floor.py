@@ -1,0 +1,58 @@
+"""How far the library is from the floor under it, and that the benchmarks that say so run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.redis
+
+ROOT = Path(__file__).parents[2]
+LEAST = 0.5
+
+
+def benchmarks(nodes, *options):
+    """The JSON of `python -m benchmarks` on those nodes."""
+    command = [sys.executable, "-m", "benchmarks", "--json", "--no-install", "--cluster", ",".join(nodes), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_hundred_tasks_reach_half_the_floor(nodes):
+    """Fenced, on a hundred names: alternating within one run, so that a slow machine is slow for both."""
+    told = benchmarks(
+        nodes, "--scenario=hundred", "--contender=floor", "--contender=ours", "--seconds=0.25", "--rounds=7"
+    )
+    rates = {result["contender"]: result["figures"]["rate"] for result in told["results"]}
+    ratio = rates["ours"]["times_floor"]
+    shown = f"{rates['ours']['median']:,.0f} of {rates['floor']['median']:,.0f} pairs/s: {ratio:.2f} x the floor"
+    print(shown)  # noqa: T201 - the figure is what this is about
+    assert ratio >= LEAST, shown
+
+
+def test_every_contender_is_in_every_scenario_or_named_as_missing(nodes):
+    """Tiny, but all of it."""
+    told = benchmarks(nodes, "--seconds=0.05", "--rounds=1")
+    results = {(result["scenario"], result["contender"]): result for result in told["results"]}
+    scenarios = {"one", "block", "ten", "hundred", "hot", "handover"}
+    contenders = {"floor", "ours", "floor-plain", "ours-plain", "redis-py", "aioredlock"}
+    assert set(results) == {(scenario, contender) for scenario in scenarios for contender in contenders}
+    for (scenario, contender), result in results.items():
+        if contender != "aioredlock" and (scenario, contender) not in NO_BLOCK:
+            assert result["missing"] is None, result
+        assert bool(result["figures"]) is (result["missing"] is None), result
+
+
+NO_BLOCK = {("block", "floor"), ("block", "floor-plain"), ("block", "redis-py")}
+
+
+def test_a_cluster_that_does_not_answer_is_named():
+    """Rather than a traceback, or a run without end."""
+    command = [sys.executable, "-m", "benchmarks", "--cluster=redis://127.0.0.1:1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert "redis://127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr

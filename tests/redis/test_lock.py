@@ -1,0 +1,603 @@
+"""What a lock does while nothing fails."""
+
+import asyncio
+import gc
+import time
+import warnings
+
+import anyio
+import pytest
+from redlock_async import (
+    ConfigurationError,
+    KeyConflict,
+    LockLost,
+    LockTimeout,
+    NotHeld,
+    QuorumUnavailable,
+    Redlock,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(params=[True, False], ids=["fenced", "plain"])
+def fencing(request):
+    """Both forms of the lock."""
+    return request.param
+
+
+async def test_one_holder_at_a_time(nodes, eyes, fencing, eventually):
+    """Two clients exclude each other, and the key is gone after the release."""
+    async with Redlock(nodes, fencing=fencing) as redlock, Redlock(nodes, fencing=fencing) as other:
+        async with redlock("x") as lease:
+            await eventually(lambda: eyes.holding("x") == [lease.token.encode()] * 5)
+            assert (lease.fencing_token is None) is (not fencing)
+            assert await other("x").try_acquire() is None
+            assert lease.valid
+            assert 9 < lease.remaining < 10
+            await eventually(lambda: lease.margin == 2)  # the last two nodes may still be answering
+            assert (lease.name, lease.names) == ("x", ("x",))
+        assert eyes.keys() == []
+        assert not lease.valid
+        assert not lease.lost
+        assert lease.remaining == 0
+
+
+async def test_fenced_and_plain_exclude_each_other(nodes):
+    """It is one lock, whichever way it is taken."""
+    async with Redlock(nodes) as redlock, Redlock(nodes, fencing=False) as other:
+        async with redlock("x"):
+            assert await other("x").try_acquire() is None
+        async with other("x"):
+            assert await redlock("x").try_acquire() is None
+
+
+async def test_fences_increase_over_clients(nodes):
+    """Each lease's fence is larger than the one before, whoever took it."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        fences = []
+        for number in range(50):
+            lease = await (one, two)[number % 2]("x").acquire()
+            fences.append(lease.fencing_token)
+            await lease.release()
+        assert fences == sorted(set(fences))
+
+
+async def test_a_clock_far_ahead_or_behind_does_not_turn_the_fence_back(nodes):
+    """Clients whose wall clocks are wrong by years still get increasing fences."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        fences = []
+        for number in range(10):
+            client = (one, two)[number % 2]
+            await client.status()
+            client._running.wall_us = lambda number=number: int((time.time() + (1e8, -1e8, 0)[number % 3]) * 1e6)
+            lease = await client("x").acquire()
+            fences.append(lease.fencing_token)
+            await lease.release()
+        assert fences == sorted(set(fences))
+        assert fences[-1] < (time.time() + 5) * 1e6
+
+
+async def test_wait_is_kept(nodes):
+    """`wait` bounds the waiting, and the error names the holder."""
+    async with Redlock(nodes, owner="the holder") as holder, Redlock(nodes) as redlock:
+        async with holder("x"):
+            for wait in (0, 0.2):
+                started = time.monotonic()
+                with pytest.raises(LockTimeout, match="held by the holder") as caught:
+                    await redlock("x").acquire(wait=wait)
+                assert wait <= time.monotonic() - started < wait + 0.1
+                assert caught.value.holder == "the holder"
+                assert caught.value.names == ("x",)
+
+
+async def test_a_waiter_of_another_client_is_woken_by_the_release(nodes):
+    """The next holder is in long before any polling interval."""
+    async with Redlock(nodes) as holder, Redlock(nodes, retry_delay=5.0) as redlock:
+        for _ in range(5):
+            held = await holder("x").acquire()
+            waiting = asyncio.create_task(redlock("x").acquire())
+            await asyncio.sleep(0.05)
+            released = time.monotonic()
+            await held.release()
+            lease = await waiting
+            assert time.monotonic() - released < 0.1
+            await lease.release()
+
+
+async def test_a_waiter_gets_in_when_a_dead_holder_expires(nodes, eyes):
+    """A key that nobody releases or renews is taken over soon after it expired."""
+    async with Redlock(nodes, retry_delay=5.0) as redlock:
+        await redlock.status()
+        for eye in eyes.clients:
+            eye.set("x", "somebody who died", px=300)
+        started = time.monotonic()
+        async with redlock("x"):
+            assert 0.25 < time.monotonic() - started < 0.45
+
+
+async def test_without_tracking_waiting_is_polling(nodes):
+    """On a RESP2 connection there is no push, and the waiter still gets in within a pause."""
+    async with Redlock(nodes) as holder, Redlock([f"{url}?protocol=2" for url in nodes], retry_delay=0.05) as redlock:
+        assert not any(status.tracking for status in await redlock.status())
+        held = await holder("x").acquire()
+        waiting = asyncio.create_task(redlock("x").acquire())
+        await asyncio.sleep(0.1)
+        released = time.monotonic()
+        await held.release()
+        await (await waiting).release()
+        assert time.monotonic() - released < 0.1
+
+
+async def test_tasks_of_one_process_are_served_in_order(nodes):
+    """First come, first served."""
+    async with Redlock(nodes) as redlock:
+        order = []
+
+        async def worker(number):
+            async with redlock("x"):
+                order.append(number)
+
+        async with redlock("x"):
+            tasks = []
+            for number in range(50):
+                tasks.append(asyncio.create_task(worker(number)))
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert order == list(range(50))
+
+
+async def test_a_thousand_waiters_cost_the_nodes_next_to_nothing(nodes, eyes):
+    """A held name with 1,000 waiters in one process is one armed key, not a thousand polls."""
+    async with Redlock(nodes) as holder, Redlock(nodes) as redlock:
+        held = await holder("x").acquire()
+        tasks = [asyncio.create_task(redlock("x").acquire(wait=None)) for _ in range(1000)]
+        await asyncio.sleep(0.3)
+        before = [eye.info("stats")["total_commands_processed"] for eye in eyes.clients]
+        await asyncio.sleep(1)
+        after = [eye.info("stats")["total_commands_processed"] for eye in eyes.clients]
+        assert max(b - a for a, b in zip(before, after, strict=True)) <= 10
+        released = time.monotonic()
+        await held.release()
+        lease = await tasks[0]
+        assert time.monotonic() - released < 0.1
+        for task in tasks[1:]:
+            task.cancel()
+        await lease.release()
+        await asyncio.gather(*tasks[1:], return_exceptions=True)
+        assert redlock.statistics().waiting == 0
+        assert eyes.keys() == []
+
+
+async def test_several_names_are_taken_all_or_none(nodes, eyes):
+    """A conflict on one name leaves the others free, and the order of the names makes no deadlock."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        async with redlock("b", "a", "b") as lease:
+            assert lease.names == ("a", "b")
+            assert len(eyes.keys()) == 10
+            assert await other("b").try_acquire() is None
+            assert await other("c", "a").try_acquire() is None
+            assert len(eyes.keys()) == 10
+        assert eyes.keys() == []
+
+        async def both(client, *names):
+            for _ in range(20):
+                async with client(*names):
+                    pass
+
+        await asyncio.gather(both(redlock, "a", "b"), both(other, "b", "a"), both(redlock, "b", "c"), both(other, "c", "a"))
+
+
+async def test_the_fence_of_several_names_is_beyond_each_ones(nodes):
+    """One token, larger than every earlier holder's of each name."""
+    async with Redlock(nodes) as redlock:
+        fences = {}
+        for names in (("a",), ("b",), ("a", "b"), ("b",), ("a",), ("a", "b", "c"), ("c",)):
+            async with redlock(*names) as lease:
+                for name in names:
+                    assert lease.fencing_token > fences.get(name, 0)
+                    fences[name] = lease.fencing_token
+
+
+async def test_reentrant(nodes, eyes):
+    """The same task enters again without asking anybody; another task, a child too, waits."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("x", reentrant=True)
+        async with lock as outer:
+            attempts = redlock.statistics().attempts
+            async with redlock("x", reentrant=True) as inner:
+                assert inner.fencing_token == outer.fencing_token
+                assert redlock.statistics().attempts == attempts
+                assert await asyncio.create_task(lock.try_acquire()) is None
+            assert outer.valid
+            assert inner.valid
+        assert eyes.keys() == []
+        with pytest.raises(LockTimeout, match="reentrant=True"):
+            async with redlock("x"), redlock("x", wait=0.05):
+                pass
+
+
+async def test_hold_at_least(nodes, eyes):
+    """The name stays locked for its time though the body was quick."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        started = time.monotonic()
+        async with redlock("x", hold_at_least=0.4):
+            pass
+        assert time.monotonic() - started < 0.2
+        assert await other("x").try_acquire() is None
+        assert await redlock("x").try_acquire() is None
+        async with other("x"):
+            assert 0.35 < time.monotonic() - started < 0.6
+        assert eyes.keys() == []
+
+
+async def test_renew_false_ends_with_the_ttl(nodes, eyes, eventually):
+    """The body is cancelled when the ttl runs out, not before half of it and not after it."""
+    async with Redlock(nodes) as redlock:
+        started = time.monotonic()
+        with pytest.raises(LockLost, match="renew=False"):
+            async with redlock("x", ttl=0.6, renew=False) as lease:
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    assert lease.valid
+        assert 0.5 < time.monotonic() - started < 0.6
+        await eventually(lambda: eyes.keys() == [], within=0.1)
+
+
+async def test_max_hold_cancels_a_runaway_body(nodes):
+    """Renewal stops at max_hold."""
+    async with Redlock(nodes, ttl=0.3) as redlock:
+        started = time.monotonic()
+        with pytest.raises(LockLost, match="max_hold"):
+            async with redlock("x", max_hold=0.8):
+                await asyncio.sleep(10)
+        assert 0.7 < time.monotonic() - started <= 0.8
+
+
+async def test_extend(nodes, eyes):
+    """A new deadline, never an earlier one."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock("x", ttl=1, renew=False).acquire()
+        await lease.extend(30)
+        assert 29 < lease.remaining < 30
+        await lease.extend(1)
+        assert lease.remaining > 28
+        assert min(eye.pttl("x") for eye in eyes.clients) > 28_000
+        await lease.release()
+        with pytest.raises(NotHeld, match="released before"):
+            await lease.extend()
+        with pytest.raises(NotHeld, match="cannot release"):
+            await lease.release()
+
+
+async def test_force_release(nodes):
+    """An operator frees the lock, and the holder's body is cancelled at once."""
+    async with Redlock(nodes, owner="me") as redlock, Redlock(nodes) as operator:
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                await asyncio.sleep(0.03)
+                holder = await operator.inspect("x")
+                assert (holder.owner, holder.votes, holder.held) == ("me", 5, True)
+                assert 9 < holder.remaining <= 10
+                assert await operator.force_release("x")
+                forced = time.monotonic()
+                await asyncio.sleep(10)
+        assert time.monotonic() - forced < 0.05
+        assert await operator.inspect("x") is None
+        assert not await operator.force_release("x")
+
+
+async def test_force_release_by_the_holders_own_client(nodes):
+    """It works on one's own lease too."""
+    async with Redlock(nodes) as redlock:
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                await redlock.force_release("x")
+                await asyncio.sleep(10)
+
+
+async def test_lost_leases_say_so(nodes, eyes):
+    """wait_lost returns, `lost` is sticky, release and extend raise LockLost."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock("x").acquire()
+        waiting = asyncio.create_task(lease.wait_lost())
+        await asyncio.sleep(0.03)
+        for eye in eyes.clients:
+            eye.set("x", "overwritten")
+        async with asyncio.timeout(0.5):
+            await waiting
+            await lease.wait_lost()
+        assert lease.lost
+        assert not lease.valid
+        for refused in (lease.release, lease.extend, lease.__aenter__):
+            with pytest.raises(LockLost):
+                await refused()
+
+
+async def test_a_lease_from_acquire_protects_a_body_too(nodes, eyes):
+    """`async with lease:` cancels and releases like `async with redlock(...)`."""
+    async with Redlock(nodes) as redlock:
+        async with await redlock("x").acquire() as lease:
+            assert lease.valid
+        assert eyes.keys() == []
+        lease = await redlock("x").acquire()
+        with pytest.raises(LockLost):
+            async with lease:
+                await redlock.force_release("x")
+                await asyncio.sleep(10)
+
+
+async def test_a_body_that_raises_keeps_its_own_exception(nodes):
+    """Never an ExceptionGroup, and never another error."""
+    async with Redlock(nodes) as redlock:
+        with pytest.raises(ValueError, match="mine") as caught:
+            async with redlock("x"):
+                raise ValueError("mine")
+        assert not hasattr(caught.value, "__notes__")
+
+
+async def test_what_goes_wrong_with_the_lock_becomes_a_note(cluster):
+    """A body's own exception wins over a lost lock and over a release that failed."""
+    async with Redlock(cluster.urls, node_timeout=0.1) as redlock:
+        with pytest.raises(ValueError, match="mine") as caught:
+            async with redlock("x"):
+                try:
+                    await redlock.force_release("x")
+                    await asyncio.sleep(10)
+                finally:
+                    raise ValueError("mine")
+        assert "LockLost" in caught.value.__notes__[0]
+        with pytest.raises(ValueError, match="mine") as caught:
+            async with redlock("y"):
+                for index in range(3):
+                    cluster.pause(index)
+                raise ValueError("mine")
+        assert "QuorumUnavailable" in caught.value.__notes__[0]
+
+
+async def test_a_release_that_is_not_confirmed(cluster):
+    """By hand it raises; at the end of a body that has done its work it does not."""
+    async with Redlock(cluster.urls, node_timeout=0.1) as redlock:
+        events = []
+        redlock.on_event(events.append)
+        lease = await redlock("x").acquire()
+        async with redlock("y"):
+            for index in range(3):
+                cluster.pause(index)
+        assert [event.names for event in events if event.kind == "release_unconfirmed"] == [("y",)]
+        with pytest.raises(QuorumUnavailable, match="expires within the ttl"):
+            await lease.release()
+
+
+async def test_a_body_that_blocks_the_loop_past_its_deadline(nodes):
+    """LockLost at exit, though nothing could cancel it."""
+    async with Redlock(nodes, ttl=0.2) as redlock:
+        with pytest.raises(LockLost, match="blocked"):
+            async with redlock("x"):
+                time.sleep(0.3)  # noqa: ASYNC251 - the fault under test
+
+
+async def test_a_body_that_swallows_the_cancellation(nodes):
+    """LockLost at exit."""
+    async with Redlock(nodes) as redlock:
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                await redlock.force_release("x")
+                try:
+                    await asyncio.sleep(10)
+                except asyncio.CancelledError:
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.sleep(0.01)
+
+
+async def test_cleanup_in_the_body_runs_inside_validity(nodes):
+    """A shielded cleanup has the grace before the deadline to finish in."""
+    async with Redlock(nodes) as redlock:
+        cleaned = False
+        with pytest.raises(LockLost):
+            async with redlock("x", ttl=2, renew=False) as lease:
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    with anyio.move_on_after(lease.remaining, shield=True):
+                        await asyncio.sleep(0.03)
+                        cleaned = lease.valid
+        assert cleaned
+
+
+async def test_a_lease_lost_while_the_body_runs_in_a_task_group(nodes):
+    """The body's own task group is cancelled as a whole, and LockLost is not wrapped."""
+    async with Redlock(nodes) as redlock:
+        with pytest.raises(LockLost):
+            async with redlock("x"), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(10))
+                await redlock.force_release("x")
+                await asyncio.sleep(10)
+
+
+async def test_detach_and_attach(nodes, eyes):
+    """A lease goes from one client to another with its fence, and each side knows its part is over."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        lease = await one("x", ttl=1).acquire()
+        fence = lease.fencing_token
+        text = lease.detach()
+        with pytest.raises(NotHeld, match="detach"):
+            await lease.release()
+        taken = two.attach(text)
+        assert taken.valid
+        assert taken.fencing_token == fence
+        assert await one("x").try_acquire() is None
+        await asyncio.sleep(1.2)
+        assert taken.valid, "not renewed"
+        async with taken:
+            pass
+        assert eyes.keys() == []
+
+
+async def test_attach_on_another_machine(nodes, eyes, monkeypatch):
+    """Where the deadline cannot be read, the lease is valid only once the masters have confirmed it."""
+    from redlock_async import _clock  # noqa: PLC0415
+
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        texts = [(await one(name, ttl=5).acquire()).detach() for name in ("x", "y", "z")]
+        monkeypatch.setattr(_clock, "identity", lambda: "another machine")
+        taken = two.attach(texts[0])
+        assert not taken.valid
+        assert not taken.lost
+        await taken.extend()
+        assert taken.remaining > 4
+        await taken.release()
+        async with two.attach(texts[1]) as lease:
+            assert lease.valid
+        for eye in eyes.clients:
+            eye.delete("z")
+        with pytest.raises(LockLost):
+            await two.attach(texts[2]).extend()
+        assert eyes.keys() == []
+        with pytest.raises(ConfigurationError, match="detach"):
+            two.attach("something else")
+
+
+async def test_key_of_another_type(nodes, eyes):
+    """A key that is not a string is never free, and is left alone."""
+    async with Redlock(nodes) as redlock:
+        for eye in eyes.clients:
+            eye.rpush("x", "an element")
+        for refused in (redlock("x").acquire, redlock("x").try_acquire, redlock("x", "y").acquire):
+            with pytest.raises(KeyConflict, match="another type"):
+                await refused()
+        with pytest.raises(KeyConflict):
+            await redlock.inspect("x")
+        with pytest.raises(KeyConflict):
+            await redlock.force_release("x")
+        assert [eye.lrange("x", 0, -1) for eye in eyes.clients] == [[b"an element"]] * 5
+        for eye in eyes.clients[:2]:
+            eye.delete("x")
+        for eye in eyes.clients[2:3]:
+            eye.delete("x")
+        async with redlock("x"):
+            pass  # a minority of them does not matter
+
+
+async def test_a_dropped_lease_runs_out(nodes, eyes):
+    """A lease that nobody can release any more is reported, not renewed, and does not block its own process."""
+    async with Redlock(nodes, ttl=0.4) as redlock:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            await redlock("x").acquire()
+            gc.collect()
+        assert any("dropped without release" in str(warning.message) for warning in caught)
+        started = time.monotonic()
+        async with redlock("x"):
+            assert time.monotonic() - started < 0.6
+
+
+async def test_namespace_prefixes_every_key(nodes, eyes):
+    """Two namespaces are two sets of locks."""
+    async with Redlock(nodes, namespace="a:") as one, Redlock(nodes, namespace="b:") as two:
+        async with one("x"), two("x"):
+            assert eyes.holding("a:x") != eyes.holding("b:x")
+        assert all(key.startswith((b"a:", b"b:")) for eye in eyes.clients for key in eye.keys("*"))
+
+
+async def test_even_numbers_of_nodes(nodes, eventually):
+    """Four nodes need three; a split of two and two settles."""
+    async with Redlock(nodes[:4]) as redlock, Redlock(nodes[:4]) as other:
+        async with redlock("x") as lease:
+            await eventually(lambda: lease.margin == 1)
+            assert await other("x").try_acquire() is None
+
+
+async def test_split_votes_settle(nodes, eyes):
+    """Keys of two others, two each, are contention, and the lock is free when they are."""
+    async with Redlock(nodes[:4], retry_delay=0.02) as redlock:
+        await redlock.status()
+        for index, eye in enumerate(eyes.clients[:4]):
+            eye.set("x", f"other {index % 2}", px=200)
+        assert await redlock("x").try_acquire() is None
+        started = time.monotonic()
+        await (await redlock("x").acquire()).release()
+        assert time.monotonic() - started < 0.4
+
+
+async def test_decorator(nodes):
+    """It names the lock after the arguments, and waits, skips or raises."""
+    async with Redlock(nodes) as redlock:
+        running = asyncio.Event()
+        go_on = asyncio.Event()
+
+        @redlock.locked("job:{user_id}", on_conflict="skip")
+        async def skipped(user_id: int, *, note: str = "") -> str:
+            """Its own docstring."""
+            running.set()
+            await go_on.wait()
+            return f"done {user_id}{note}"
+
+        @redlock.locked("job:{user_id}", on_conflict="raise")
+        async def raised(user_id: int) -> str:
+            return f"done {user_id}"
+
+        @redlock.locked("job:{user_id}", wait=5)
+        async def waited(user_id: int) -> str:
+            return f"done {user_id}"
+
+        first = asyncio.create_task(skipped(1, note="!"))
+        await running.wait()
+        assert await skipped(1) is None
+        with pytest.raises(LockTimeout):
+            await raised(1)
+        assert await raised(2) == "done 2"
+        last = asyncio.create_task(waited(1))
+        await asyncio.sleep(0.02)
+        go_on.set()
+        assert await first == "done 1!"
+        assert await last == "done 1"
+        assert skipped.__doc__ == "Its own docstring."
+
+
+async def test_closing_the_client_ends_everything(nodes, eyes):
+    """Held leases are released and their bodies cancelled; waiters get an error; the client can be used again."""
+    async with Redlock(nodes) as other, Redlock(nodes) as redlock:
+        entered = asyncio.Event()
+
+        async def body():
+            async with redlock("x"):
+                entered.set()
+                await asyncio.sleep(60)
+
+        async with other("y"):
+            tasks = [asyncio.create_task(body()), asyncio.create_task(redlock("y").acquire(wait=None))]
+            tasks += [asyncio.create_task(redlock("x").acquire(wait=None)) for _ in range(3)]
+            await entered.wait()
+            await asyncio.sleep(0.02)
+            await redlock.aclose()
+            async with asyncio.timeout(1):
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[0], LockLost)
+        assert all("closed" in str(result) for result in results)
+        assert eyes.keys() == []
+        async with redlock("x"):
+            pass
+
+
+async def test_events_and_statistics(nodes):
+    """One hook sees what happens; a callback that fails harms nobody."""
+    async with Redlock(nodes) as redlock:
+        seen = []
+        end = redlock.on_event(seen.append)
+        redlock.on_event(lambda event: 1 / 0)
+        async with redlock("x"):
+            assert redlock.statistics().held == 1
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                await redlock.force_release("x")
+                await asyncio.sleep(10)
+        kinds = [event.kind for event in seen]
+        assert kinds == ["acquired", "released", "acquired", "lost"]
+        end()
+        async with redlock("x"):
+            pass
+        assert len(seen) == 4
+        numbers = redlock.statistics()
+        assert (numbers.acquired, numbers.released, numbers.lost, numbers.held, numbers.nodes_up) == (3, 2, 1, 0, 5)
