@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._fencing import choose
-from ._mutex import Held, Mutex
+from ._claim import Claim, Held
 from ._node import Node
 from ._quorum import Tally
 from ._round import Round, Voters
@@ -13,11 +13,11 @@ from ._scripts import Command
 class Acquire(Round):
     """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
 
-    __slots__ = ("_freed", "_mutex", "_probing", "fences", "holding")
+    __slots__ = ("_freed", "_claim", "_probing", "fences", "holding")
 
-    def __init__(self, voters: Voters, mutex: Mutex, command: Command, timeout: float) -> None:
+    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
-        self._mutex = mutex
+        self._claim = claim
         self._probing = False
         self._freed = 0
         self.fences: dict[int, int] = {}
@@ -45,7 +45,7 @@ class Acquire(Round):
             super()._answered(bit)
 
     def read(self, node: int, reply: object) -> bool:
-        got = self._mutex.grant(reply)
+        got = self._claim.grant(reply)
         if isinstance(got, Held):
             self.holding[node] = got
             return False
@@ -53,7 +53,7 @@ class Acquire(Round):
         return True
 
     def late(self, node: int, reply: object) -> None:
-        if not isinstance(got := self._mutex.grant(reply), Held):
+        if not isinstance(got := self._claim.grant(reply), Held):
             self.fences[node] = got
             self.holders |= 1 << node
 
@@ -114,11 +114,11 @@ class Level(Round):
 class Released(Round):
     """Give a lock back on every node it may be held on. What cannot be delivered now is delivered on reconnecting."""
 
-    __slots__ = ("_keep_until", "_mutex")
+    __slots__ = ("_keep_until", "_claim")
 
-    def __init__(self, voters: Voters, mutex: Mutex, command: Command, timeout: float, keep_until: float) -> None:
+    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, keep_until: float) -> None:
         super().__init__(voters, command, timeout)
-        self._mutex = mutex
+        self._claim = claim
         self._keep_until = keep_until
 
     def send(self, reached: int) -> None:
@@ -133,7 +133,7 @@ class Released(Round):
                 self._fail(node.index, node.cause)
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        return self._mutex.released(reply)
+        return self._claim.released(reply)
 
     def may_send_again(self, bit: int) -> bool:  # noqa: ARG002 - Round's signature
         # A release is the last word on its token: sent again it can only do the same.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from ._acquire import Acquire, Level
 from ._errors import LockTimeout, RedlockError
-from ._mutex import Mutex
+from ._claim import Claim, Ground
 from ._node import Node
 from ._quorum import Verdict, validity
 from ._settings import Options
@@ -25,24 +25,17 @@ STALLED = 5
 """Pauses after which a contender that asks one node first asks them all again: that one may hold an orphan."""
 
 
-class Ground(Protocol):
+class Arena(Ground, Protocol):
     """What a contest needs of the client it is for."""
 
-    loop: asyncio.AbstractEventLoop
-    nodes: Sequence[Node]
-    needed: int
-    now: Callable[[], float]
-    wall_us: Callable[[], int]
     random: Random
     drift_factor: float
-    node_timeout: float
     retry_delay: float
-    owner: bytes
     counters: Counters
     round_trip: float
     closed: bool
 
-    def give_back(self, mutex: Mutex, token: bytes, reached: int, ttl: float) -> object:
+    def give_back(self, claim: Claim, token: bytes, reached: int, ttl: float) -> object:
         """Send releases to those nodes."""
 
 
@@ -72,9 +65,9 @@ class Won:
 class Contest:
     """Attempts until one wins or the wait is over."""
 
-    def __init__(self, ground: Ground, mutex: Mutex, options: Options, deadline: float | None) -> None:
+    def __init__(self, ground: Arena, claim: Claim, options: Options, deadline: float | None) -> None:
         self._ground = ground
-        self._mutex = mutex
+        self._claim = claim
         self._options = options
         self._deadline = deadline
         self._round: Acquire | None = None
@@ -92,6 +85,8 @@ class Contest:
         probe: Node | None = None
         first = True
         while True:
+            if self._claim.prepares:
+                await self._claim.prepare(self._ground)
             won = await self._attempt(probe, plain=first)
             if won is not None:
                 return won
@@ -101,14 +96,14 @@ class Contest:
     # One attempt
 
     async def _attempt(self, probe: Node | None, *, plain: bool) -> Won | None:
-        ground, mutex, ttl = self._ground, self._mutex, self._options.ttl
+        ground, claim, ttl = self._ground, self._claim, self._options.ttl
         ground.counters.attempts += 1
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
         token = os.urandom(16).hex().encode() + b":" + ground.owner
         timeout = min(ground.node_timeout, ttl / 4)
         ttl_ms = round(ttl * 1000)
-        command = (mutex.acquire if plain else mutex.contend)(token, ttl_ms, ground.wall_us())
-        self._round = round_ = Acquire(ground, mutex, command, timeout)
+        command = (claim.acquire if plain else claim.contend)(token, ttl_ms, ground.wall_us())
+        self._round = round_ = Acquire(ground, claim, command, timeout)
         self._trouble = None
         if probe is None:
             round_.ask_all()
@@ -116,25 +111,25 @@ class Contest:
             round_.ask_first(probe)
         try:
             if await round_.verdict() is Verdict.WON:
-                fence = await self._fence(round_, token, timeout) if mutex.fenced else None
+                fence = await self._fence(round_, token, timeout) if claim.fenced else None
                 now = ground.now()
                 if now >= round_.started_at + validity(ttl, ground.drift_factor):
                     self._trouble = LockTimeout(
-                        f"could not lock {quoted(mutex.names)}: the grants took longer than the lease (ttl={ttl:g} s) is "
+                        f"could not lock {quoted(claim.names)}: the grants took longer than the lease (ttl={ttl:g} s) is "
                         "valid; raise ttl",
-                        names=mutex.names,
+                        names=claim.names,
                     )
                 elif self._trouble is None:
                     ground.round_trip += (now - round_.started_at - ground.round_trip) / 8
                     return Won(round_, token, fence)
             elif round_.tally.verdict is Verdict.UNREACHABLE:
-                self._trouble = round_.unavailable(f"could not lock {quoted(mutex.names)}", mutex.names)
+                self._trouble = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
         except BaseException:
             # Sent before anything else can run: on each connection it stands right behind its acquire.
             round_.abandon()
-            ground.give_back(mutex, token, round_.reached, ttl)
+            ground.give_back(claim, token, round_.reached, ttl)
             raise
-        ground.give_back(mutex, token, round_.reached, ttl)
+        ground.give_back(claim, token, round_.reached, ttl)
         self.asked = True
         return None
 
@@ -142,10 +137,10 @@ class Contest:
         """The fencing token, stored by a quorum."""
         fence, stored = round_.fence()
         if not stored:
-            level = Level(self._ground, self._mutex.secure(token, fence, 0), timeout)
+            level = Level(self._ground, self._claim.secure(token, fence, 0), timeout)
             level.ask_all()
             if await level.verdict() is not Verdict.WON:
-                self._trouble = level.unavailable(f"could not fence {quoted(self._mutex.names)}", self._mutex.names)
+                self._trouble = level.unavailable(f"could not fence {quoted(self._claim.names)}", self._claim.names)
         return fence
 
     # Between attempts
@@ -155,8 +150,8 @@ class Contest:
         ground, round_ = self._ground, self._round
         assert round_ is not None  # noqa: S101 - an attempt came before
         if ground.closed:
-            raise RedlockError(f"the client was closed while waiting for {quoted(self._mutex.names)}")
-        if error := round_.hopeless(self._mutex.names):
+            raise RedlockError(f"the client was closed while waiting for {quoted(self._claim.names)}")
+        if error := round_.hopeless(self._claim.names):
             raise error
         self.last_error = self._trouble
         left = math.inf if self._deadline is None else self._deadline - ground.now()
@@ -176,7 +171,7 @@ class Contest:
         if self._trouble is not None:
             return Chance(jittered)
         token, votes = round_.holder()
-        if token is None:
+        if token is None or self._claim.again(round_.holding, ground.needed):
             return Chance(0.0)  # a plain SET does not tell who holds it: ask again in the form that does
         self._lost_races += self._raced
         unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
@@ -196,7 +191,7 @@ class Contest:
     def _first_choice(self) -> Node | None:
         """The node that all contenders for this lock try first, whatever order they know the nodes in."""
         up = [node for node in self._ground.nodes if node.ready]
-        return min(up, key=lambda node: node.rank(self._mutex.preference), default=None)
+        return min(up, key=lambda node: node.rank(self._claim.preference), default=None)
 
     async def _sleep(self, round_: Acquire, seconds: float, *, armed: bool) -> bool:
         """Wait; returns whether a node's report ended it."""
@@ -243,7 +238,7 @@ class Contest:
         if self.last_error is not None:
             return self.last_error
         token, _ = round_.holder()
-        return timed_out(self._mutex.names, self._options.wait, owner_of(token))
+        return timed_out(self._claim.names, self._options.wait, owner_of(token))
 
 
 def quoted(names: Sequence[str]) -> str:

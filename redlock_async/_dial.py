@@ -56,8 +56,8 @@ class Target:
         database = settings.get("db") or 0
         self.label = f"{self.address}/{database}" if database else self.address
         """What errors, logs and operators call it. Never holds a user or a password."""
-        self._protocol = int(settings.get("protocol") or 3)
         try:
+            self._protocol = int(settings.get("protocol") or 3)
             self._connection("probe", 1.0)
         except (TypeError, ValueError, exceptions.RedisError) as exc:
             why = str(exc).replace("AbstractConnection.__init__() got an ", "")
@@ -72,18 +72,19 @@ class Target:
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
         try:
-            try:
-                await self._hand_over(protocol, client_name, timeout)
-            except exceptions.ResponseError as exc:
-                # Servers before 6.0 and some proxies have no HELLO.
-                if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004
-                    raise
-                self._protocol = 2
-                await self._hand_over(protocol, client_name, timeout)
+            async with asyncio.timeout(timeout):
+                try:
+                    await self._hand_over(protocol, client_name, timeout)
+                except exceptions.ResponseError as exc:
+                    # Servers before 6.0 and some proxies have no HELLO.
+                    if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004
+                        raise
+                    self._protocol = 2
+                    await self._hand_over(protocol, client_name, timeout)
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError) as exc:
             msg = f"{exc} (check the user and the password of {self.label})"
             raise NodeDenied(msg) from exc
-        except exceptions.TimeoutError as exc:
+        except (TimeoutError, exceptions.TimeoutError) as exc:
             msg = f"no connection within {timeout:g} s"
             raise TimeoutError(msg) from exc
         except exceptions.ConnectionError as exc:
@@ -93,11 +94,21 @@ class Target:
         return self._protocol == 3  # noqa: PLR2004
 
     async def _hand_over(self, protocol: Any, client_name: str, timeout: float) -> None:
+        from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
+
         connection = self._connection(client_name, timeout)
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        cancels = task.cancelling()
         try:
             await connection.connect()  # type: ignore[no-untyped-call] # untyped in redis-py 8
-        except BaseException:
+            _check_cancelled(task, cancels)
+        except BaseException as exc:
             _abandon(connection)
+            _check_cancelled(task, cancels)
+            if isinstance(exc, Exception) and not isinstance(exc, (OSError, exceptions.RedisError)):
+                # A credential provider's own error, or redis-py stumbling over an answer it did not expect.
+                msg = f"{type(exc).__name__}: {exc}"
+                raise ConnectionError(msg) from exc
             raise
         # From here on redis-py's object must neither read from the transport nor close it.
         writer = cast("asyncio.StreamWriter", connection._writer)  # noqa: SLF001 - the seam; tests/redis/test_seam.py
@@ -108,7 +119,8 @@ class Target:
 
     def _connection(self, client_name: str, timeout: float) -> AbstractConnection:
         settings = {k: v for k, v in self._pool.connection_kwargs.items() if k not in _NOT_OURS}
-        settings |= {"protocol": self._protocol, "socket_timeout": timeout, "socket_connect_timeout": timeout}
+        # No socket_timeout: redis-py would send with asyncio.wait_for, which loses cancellations before Python 3.12.
+        settings |= {"protocol": self._protocol, "socket_timeout": None, "socket_connect_timeout": timeout}
         if not settings.get("client_name"):
             settings["client_name"] = client_name
         if "path" not in settings:
@@ -123,8 +135,11 @@ def _pool_of(node: object) -> ConnectionPool:
     if isinstance(node, str):
         try:
             return ConnectionPool.from_url(node)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError) as exc:
             # redis-py's own message may quote the URL, and with it the password: never chain it.
+            if (why := str(exc)).startswith("Invalid value for"):  # this one names the option only
+                msg = f"node {hide_password(node)!r} cannot be used: {why}"
+                raise ConfigurationError(msg) from None
             msg = (
                 f"not a Redis URL: {hide_password(node)!r}; "
                 "one looks like redis://host:6379/0, rediss://user:secret@host:6380 or unix:///run/redis.sock"
@@ -146,6 +161,12 @@ def _keepalive_options() -> dict[int, int]:
 
     wanted = {"TCP_KEEPIDLE": KEEPALIVE, "TCP_KEEPINTVL": KEEPALIVE // 3, "TCP_KEEPCNT": 3}
     return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+
+
+def _check_cancelled(task: asyncio.Task[object], before: int) -> None:
+    # Discovery through a Sentinel's own client, and a credential provider, may still lose one.
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _abandon(connection: AbstractConnection) -> None:

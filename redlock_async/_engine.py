@@ -16,9 +16,10 @@ from ._holding import Holding
 from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
-from ._mutex import Mutex
-from ._node import Address, Node
+from ._claim import Claim
+from ._node import Address, Node, Release
 from ._renewal import Renewals
+from ._scripts import Command
 from ._settings import Options, Settings
 from ._waiting import LONGEST_RUN, Turns
 from ._wire import Wire
@@ -64,6 +65,9 @@ class Engine:
         self.turns = Turns(self.loop)
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
+        """The leases that are kept, by the keys whose change puts them in doubt."""
+        self.contests: dict[bytes, list[Contest]] = {}
+        """Who is asking the nodes, by the keys whose change they wait for."""
         self.closed = False
         self._ending: list[Wire] = []
         self._at_loop_end: AsyncGenerator[None] | None = None
@@ -96,7 +100,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Tasks that wait for a lock."""
-        return self.turns.waiting + len(self.turns.contests())
+        return self.turns.waiting + len(set(self._contests(None)))
 
     async def closed_connections(self) -> None:
         """After `close`: wait until what was sent last has left. A server that does not read is not waited for."""
@@ -117,14 +121,14 @@ class Engine:
         self.closed = True
         for holding in tuple(self.held.values()):
             holding.lose("the client was closed", at_once=True)
-        for contest in self.turns.contests():
+        for contest in self._contests(None):
             contest.wake()
         self.renewals.close()
         self._ending = self.masters.close()
 
     # Acquiring
 
-    async def acquire(self, mutex: Mutex, options: Options) -> Holding:
+    async def acquire(self, claim: Claim, options: Options) -> Holding:
         """A lease, or the error that says why not."""
         started = self.now()
         deadline = None if options.wait is None else started + options.wait
@@ -133,36 +137,36 @@ class Engine:
                 await self.start(options.wait)
             if options.ttl > self.masters.longest_ttl:
                 self.masters.use_ttl(options.ttl)
-            run = await self._enter(mutex, options, deadline)
-            holding = await self._contend(mutex, options, deadline, run)
+            run = await self._enter(claim, options, deadline)
+            holding = await self._contend(claim, options, deadline, run)
         except LockTimeout:
             self.counters.timeouts += 1
-            self.events.tell("timeout", names=mutex.names, seconds=self.now() - started)
+            self.events.tell("timeout", names=claim.names, seconds=self.now() - started)
             raise
         except QuorumUnavailable as exc:
             self.counters.unavailable += 1
-            self.events.tell("unavailable", names=mutex.names, seconds=self.now() - started, error=exc)
+            self.events.tell("unavailable", names=claim.names, seconds=self.now() - started, error=exc)
             raise
         self.counters.acquired += 1
-        self.events.tell("acquired", names=mutex.names, seconds=self.now() - started)
+        self.events.tell("acquired", names=claim.names, seconds=self.now() - started)
         return holding
 
-    async def _enter(self, mutex: Mutex, options: Options, deadline: float | None) -> int:
+    async def _enter(self, claim: Claim, options: Options, deadline: float | None) -> int:
         """The turn on every name, in the names' order; returns how many leases this process took in a row."""
         turns, taken, run = self.turns, 0, 0
         try:
-            for key in mutex.keys:
+            for key in claim.turns:
                 if not turns.take(key):
                     left = None if deadline is None else deadline - self.now()
                     if left is not None and left <= 0 and not self._knows(key):
                         left = self.node_timeout  # tried once, by somebody else, just now: that will tell
                     if not await turns.wait(key, left):
-                        raise self._not_my_turn(mutex, key, options)
+                        raise self._not_my_turn(claim, key, options)
                     turn = turns.get(key)
                     run = max(run, turn.run if turn is not None else 0)
                 taken += 1
         except BaseException:
-            for key in mutex.keys[:taken]:
+            for key in claim.turns[:taken]:
                 turns.leave(key)
             raise
         return run
@@ -171,7 +175,7 @@ class Engine:
         turn = self.turns.get(key)
         return turn is None or turn.contest is None or turn.contest.asked
 
-    def _not_my_turn(self, mutex: Mutex, key: bytes, options: Options) -> Exception:
+    def _not_my_turn(self, claim: Claim, key: bytes, options: Options) -> Exception:
         turn = self.turns.get(key)
         if turn is not None and turn.contest is not None and turn.contest.last_error is not None:
             return turn.contest.last_error
@@ -179,36 +183,52 @@ class Engine:
         if holding is not None and holding.task is asyncio.current_task():
             hint = ", in this very task: reentrant=True lets a task enter again"
         holder = owner_of(holding.token) if holding is not None else None
-        return timed_out(mutex.names, options.wait, holder, hint)
+        return timed_out(claim.names, options.wait, holder, hint)
 
-    async def _contend(self, mutex: Mutex, options: Options, deadline: float | None, run: int) -> Holding:
-        contest = Contest(self, mutex, options, deadline)
+    async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
+        claim = claim.begin()
+        contest = Contest(self, claim, options, deadline)
+        turns = [turn for key in claim.turns if (turn := self.turns.get(key)) is not None]
+        for turn in turns:
+            turn.contest = contest
+        for key in claim.watched:
+            self.contests.setdefault(key, []).append(contest)
         try:
-            for key in mutex.keys:
-                turn = self.turns.get(key)
-                assert turn is not None  # noqa: S101 - entered above
-                turn.contest = contest
-                if run >= LONGEST_RUN:
-                    turn.run = 0
             if run >= LONGEST_RUN:
+                for turn in turns:
+                    turn.run = 0
                 # Other processes have been told that it is free, and are two trips behind us.
                 await asyncio.sleep(self.random.uniform(2, 3) * self.round_trip)
             won = await contest.win()
         except BaseException:
-            for key in mutex.keys:
+            self._leave(claim, contest)
+            for key in claim.turns:
                 self.turns.leave(key)
+            if (command := claim.withdraw()) is not None:
+                self.tell_all(command, options.ttl)
             raise
-        holding = Holding(self, mutex, won.token, won.fence, options, won.granted_at, won.round)
-        for key in mutex.keys:
-            self.turns.holds(key)
-            self.held[key] = holding
-        self.renewals.add(holding)
+        self._leave(claim, contest)
+        holding = Holding(self, claim, won.token, won.fence, options, won.granted_at, won.round)
+        for turn in turns:
+            turn.contest = None
+        if not claim.exclusive:
+            holding.owned_turn = False
+            for key in claim.turns:
+                self.turns.leave(key)
+        self.adopt(holding)
         return holding
 
-    def entered_by(self, mutex: Mutex, task: asyncio.Task[object] | None) -> Holding | None:
+    def _leave(self, claim: Claim, contest: Contest) -> None:
+        for key in claim.watched:
+            contests = self.contests[key]
+            contests.remove(contest)
+            if not contests:
+                del self.contests[key]
+
+    def entered_by(self, claim: Claim, task: asyncio.Task[object] | None) -> Holding | None:
         """The lease on exactly these names that this task may enter again."""
-        holding = self.held.get(mutex.keys[0])
-        if holding is None or holding.task is not task or not holding.reentrant or holding.mutex.keys != mutex.keys:
+        holding = self.held.get(claim.held_by(b"")[0])
+        if holding is None or holding.task is not task or not holding.reentrant or holding.claim.names != claim.names:
             return None
         holding.check()
         return holding if holding.phase is Phase.HELD else None
@@ -228,7 +248,7 @@ class Engine:
 
     def adopt(self, holding: Holding) -> None:
         """Keep a lease that came from elsewhere."""
-        for key in holding.mutex.keys:
+        for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
         self.renewals.add(holding)
 
@@ -242,62 +262,84 @@ class Engine:
 
     def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
         """Send its release, and forget it."""
-        mutex = holding.mutex
-        round_ = self.give_back(mutex, holding.token, holding.reached, holding.ttl, retain_ms)
+        claim = holding.claim
+        round_ = self.give_back(claim, holding.token, holding.reached, holding.ttl, retain_ms)
         if holding.phase is Phase.RELEASED:
             self.counters.released += 1
-            self.events.tell("released", names=mutex.names, seconds=self.now() - holding.acquired_at)
+            self.events.tell("released", names=claim.names, seconds=self.now() - holding.acquired_at)
         self.forget(holding)
         return round_
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""
-        kept = False
-        for key in holding.mutex.keys:
+        claim, kept = holding.claim, False
+        for key in claim.held_by(holding.token):
             if self.held.get(key) is holding:
                 del self.held[key]
                 kept = True
-            if holding.owned_turn:
-                self.turns.leave(key)
-            elif (turn := self.turns.get(key)) is not None and turn.contest is not None:
-                turn.contest.wake()  # the nodes do not report our own changes to us
         if kept:
             self.renewals.remove()
-        holding.owned_turn = False
+        if holding.owned_turn:
+            holding.owned_turn = False
+            for key in claim.turns:
+                self.turns.leave(key)
+        # The nodes report to others what we change, not to us. Whoever has just got the turn begins after this.
+        for key in claim.watched:
+            for contest in self.contests.get(key, ()):
+                contest.wake()
 
-    def give_back(self, mutex: Mutex, token: bytes, reached: int, ttl: float, retain_ms: int = 0) -> Released:
+    def give_back(self, claim: Claim, token: bytes, reached: int, ttl: float, retain_ms: int = 0) -> Released:
         """Send releases to those nodes. Synchronous: they are on their way before anything else can happen."""
-        command = mutex.retain(token, retain_ms) if retain_ms else mutex.release(token)
+        command = claim.retain(token, retain_ms) if retain_ms else claim.release(token)
         keep_until = self.now() + max(ttl, retain_ms / 1000)
-        round_ = Released(self, mutex, command, self.node_timeout, keep_until)
+        round_ = Released(self, claim, command, self.node_timeout, keep_until)
         round_.send(reached)
         return round_
+
+    def tell_all(self, command: Command, keep: float) -> None:
+        """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds."""
+        now = self.now()
+        for node in self.nodes:
+            receiver = Release(node, command, now + keep, now)
+            if not node.clean(command, receiver):
+                node.clean_later(command, now + keep)
 
     def lost(self, holding: Holding, error: LockLost) -> None:
         """Report a loss."""
         self.counters.lost += 1
-        self.events.tell("lost", names=holding.mutex.names, seconds=self.now() - holding.acquired_at, error=error)
+        self.events.tell("lost", names=holding.claim.names, seconds=self.now() - holding.acquired_at, error=error)
 
     def unconfirmed(self, holding: Holding, error: QuorumUnavailable) -> None:
         """Report a release that too few masters confirmed."""
-        self.events.tell("release_unconfirmed", names=holding.mutex.names, error=error)
+        self.events.tell("release_unconfirmed", names=holding.claim.names, error=error)
 
     # What the nodes report
 
     def key_changed(self, node: Node, key: bytes | None) -> None:
         """Somebody else changed that key there; None: all keys."""
+        for holding in self._held(key):
+            self.renewals.suspect(holding)
+        for contest in self._contests(key):
+            contest.freed(node.index)
+
+    def own_change(self, key: bytes) -> None:
+        """We changed that key ourselves, which the nodes do not report to us."""
+        for holding in self._held(key):
+            self.renewals.suspect(holding)
+        for contest in self._contests(key):
+            contest.wake()
+
+    def _held(self, key: bytes | None) -> list[Holding]:
         if key is None:
-            for holding in tuple(self.held.values()):
-                self.renewals.suspect(holding)
-            for contest in self.turns.contests():
-                contest.freed(node.index)
-            return
-        if (changed := self.held.get(key)) is not None:
-            self.renewals.suspect(changed)
-        if (turn := self.turns.get(key)) is not None and turn.contest is not None:
-            turn.contest.freed(node.index)
+            return list(self.held.values())
+        return [self.held[key]] if key in self.held else []
+
+    def _contests(self, key: bytes | None) -> list[Contest]:
+        if key is None:
+            return [contest for contests in self.contests.values() for contest in contests]
+        return list(self.contests.get(key, ()))
 
     def node_up(self) -> None:
         """One more node may vote: whoever waits for a chance may have one, and its watch on the old connection ended."""
-        for contest in self.turns.contests():
+        for contest in self._contests(None):
             contest.wake()

@@ -14,7 +14,7 @@ from ._settings import GRACE, Options
 
 if TYPE_CHECKING:
     from ._acquire import Acquire, Released
-    from ._mutex import Mutex
+    from ._claim import Claim
 
 
 class Keeper(Protocol):
@@ -46,13 +46,13 @@ class Holding(Term):
 
     __slots__ = (
         "_on_loss", "_watchers", "acquired_at", "depth", "fence", "hold_at_least", "keeper", "lost_by",
-        "mutex", "owned_turn", "reached", "reentrant", "round", "task", "token", "votes",
+        "claim", "owned_turn", "reached", "reentrant", "round", "task", "token", "votes",
     )  # fmt: skip
 
     def __init__(
         self,
         keeper: Keeper,
-        mutex: Mutex,
+        claim: Claim,
         token: bytes,
         fence: int | None,
         options: Options,
@@ -63,7 +63,7 @@ class Holding(Term):
             granted_at, options.ttl, keeper.drift_factor, renews=options.renew, most=options.max_hold, grace=GRACE
         )
         self.keeper = keeper
-        self.mutex = mutex
+        self.claim = claim
         self.token = token
         self.fence = fence
         self.acquired_at = granted_at
@@ -103,7 +103,7 @@ class Holding(Term):
     @property
     def shown(self) -> str:
         """Its names as they stand in a message."""
-        return ", ".join(map(repr, self.mutex.names))
+        return ", ".join(map(repr, self.claim.names))
 
     # Loss
 
@@ -123,7 +123,7 @@ class Holding(Term):
         if self.phase is not Phase.HELD:
             return
         self.phase = Phase.LOST
-        self.lost_by = LockLost(f"the lock on {self.shown} was lost: {why}", names=self.mutex.names)
+        self.lost_by = LockLost(f"the lock on {self.shown} was lost: {why}", names=self.claim.names)
         if at_once or not self.valid:
             self.over()
         self.keeper.lost(self, self.lost_by)
@@ -168,10 +168,10 @@ class Holding(Term):
         self.check()
         if self.phase is Phase.LOST:
             assert self.lost_by is not None  # noqa: S101 - set with the phase
-            raise LockLost(*self.lost_by.args, names=self.mutex.names)
+            raise LockLost(*self.lost_by.args, names=self.claim.names)
         if self.phase is not Phase.HELD:
             state = "was handed on by detach()" if self.phase is Phase.DETACHED else "was released before"
-            raise NotHeld(f"cannot {verb} the lock on {self.shown}: this lease {state}", names=self.mutex.names)
+            raise NotHeld(f"cannot {verb} the lock on {self.shown}: this lease {state}", names=self.claim.names)
 
     async def release(self) -> None:
         """Give it back on every node."""
@@ -190,11 +190,11 @@ class Holding(Term):
             raise LockLost(
                 f"the lock on {self.shown} was not held by a quorum any more when it was released: "
                 "it was deleted, overwritten or evicted on the nodes",
-                names=self.mutex.names,
+                names=self.claim.names,
             )
         error = round_.unavailable(
             f"the release of {self.shown} was sent but not confirmed; what is left expires within the ttl",
-            self.mutex.names,
+            self.claim.names,
         )
         keeper.unconfirmed(self, error)
         raise error

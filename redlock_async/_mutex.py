@@ -1,56 +1,74 @@
-"""The commands of the plain lock over one or several names, and what their replies mean. No I/O."""
+"""The plain lock over one or several names: its words for the nodes. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 from zlib import crc32
 
+from ._claim import Claim, Held
 from ._keys import Keys
 from ._scripts import Call, Command, DeleteIfEqual, SetIfAbsent
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A refusal: who holds the lock on that node, and for how long at most (None where that was not said)."""
-
-    token: bytes | None
-    expires_in: float | None
-
-
-class Mutex:
+class Mutex(Claim):
     """One or several names, taken all or none."""
 
-    __slots__ = ("_fences", "_keys", "fenced", "keys", "names", "preference")
+    __slots__ = ("_fences", "fenced", "keys", "names", "preference", "turns", "watched")
+
+    kind: ClassVar[str] = "lock"
 
     def __init__(self, keys: Keys, names: Iterable[str], *, fenced: bool) -> None:
         # Sorted, so that whoever wants some of the same names asks for them in the same order: no deadlock.
         self.names = tuple(sorted(set(names)))
-        self.keys = tuple(keys.lock(name) for name in self.names)
-        self._keys = keys
+        self.keys = self.turns = self.watched = tuple(keys.lock(name) for name in self.names)
         self.fenced = fenced
         self._fences = tuple(keys.fence(key) for key in self.keys) if fenced else ()
         self.preference = crc32(self.keys[0])
-        """Decides which node contenders for this lock try first when they race."""
+
+    def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - one holder a key
+        return self.keys
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        """Take it if it is free."""
-        if self.fenced:
-            locks = len(self.keys)
-            return Call("mutex_acquire", 2 * locks, *self.keys, *self._fences, locks, token, ttl_ms, candidate)
-        if len(self.keys) == 1:
+        if not self.fenced and len(self.keys) == 1:
             return SetIfAbsent(self.keys[0], token, ttl_ms)
         return self.contend(token, ttl_ms, candidate)
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        """Take it if it is free, or else learn who holds it and be told when that ends."""
-        if self.fenced:
-            return self.acquire(token, ttl_ms, candidate)
         locks = len(self.keys)
+        if self.fenced:
+            return Call("mutex_acquire", 2 * locks, *self.keys, *self._fences, locks, token, ttl_ms, candidate)
         return Call("mutex_acquire", locks, *self.keys, locks, token, ttl_ms)
 
+    def release(self, token: bytes) -> Command:
+        if len(self.keys) == 1:
+            return DeleteIfEqual(self.keys[0], token)
+        return Call("mutex_release", len(self.keys), *self.keys, token, 0)
+
+    def retain(self, token: bytes, ms: int) -> Command:
+        return Call("mutex_release", len(self.keys), *self.keys, token, ms)
+
+    def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
+        locks = len(self.keys)
+        if fence is None:
+            return Call("mutex_secure", locks, *self.keys, locks, token, ttl_ms)
+        return Call("mutex_secure", 2 * locks, *self.keys, *self._fences, locks, token, ttl_ms, fence)
+
+    @classmethod
+    def extend(cls, held: Sequence[tuple[Claim, bytes, int]]) -> Command:
+        keys: list[bytes] = []
+        arguments: list[bytes | int] = []
+        for claim, token, ttl_ms in held:
+            for key in claim.turns:
+                keys.append(key)
+                arguments += (token, ttl_ms)
+        return Call("mutex_extend", len(keys), *keys, *arguments)
+
+    @property
+    def width(self) -> int:
+        return len(self.keys)
+
     def grant(self, reply: object) -> int | Held:
-        """The fence a node gave (0: none), or who holds the lock there."""
         if type(reply) is int:
             return reply if self.fenced else 0
         if reply == b"OK":
@@ -60,34 +78,5 @@ class Mutex:
             return Held(holder, ttl_ms / 1000 if ttl_ms >= 0 else None)
         return Held(None, None)
 
-    def release(self, token: bytes) -> Command:
-        """Delete what is ours."""
-        if len(self.keys) == 1:
-            return DeleteIfEqual(self.keys[0], token)
-        return Call("mutex_release", len(self.keys), *self.keys, token, 0)
-
-    def retain(self, token: bytes, ms: int) -> Command:
-        """Let what is ours run out after that many ms."""
-        return Call("mutex_release", len(self.keys), *self.keys, token, ms)
-
     def released(self, reply: object) -> bool:
-        """Whether all of it was ours until then."""
         return reply == len(self.keys)
-
-    def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
-        """Raise the registers where the lock is ours; with a ttl, set again what a node has lost."""
-        locks = len(self.keys)
-        if fence is None:
-            return Call("mutex_secure", locks, *self.keys, locks, token, ttl_ms)
-        return Call("mutex_secure", 2 * locks, *self.keys, *self._fences, locks, token, ttl_ms, fence)
-
-
-def extend(held: Iterable[tuple[Mutex, bytes, int]]) -> Command:
-    """Lengthen many locks in one command: (what, token, ms; 0 ms only looks)."""
-    keys: list[bytes] = []
-    arguments: list[bytes | int] = []
-    for mutex, token, ttl_ms in held:
-        for key in mutex.keys:
-            keys.append(key)
-            arguments += (token, ttl_ms)
-    return Call("mutex_extend", len(keys), *keys, *arguments)

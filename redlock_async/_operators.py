@@ -149,10 +149,7 @@ async def inspect(engine: Engine, name: str, key: bytes) -> Holder | None:
 async def force_release(engine: Engine, name: str, key: bytes) -> bool:
     """Free that name whoever holds it; returns whether anybody did."""
     answers = await _ask_all(engine, name, lambda node: node.ask(Call("mutex_force", 1, key).pack_with_source()))
-    if (holding := engine.held.get(key)) is not None:
-        engine.renewals.suspect(holding)  # the nodes do not report our own changes to us
-    if (turn := engine.turns.get(key)) is not None and turn.contest is not None:
-        turn.contest.wake()
+    engine.own_change(key)
     return any(reply == 1 for reply in answers)
 
 

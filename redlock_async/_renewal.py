@@ -12,9 +12,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
 
+from ._claim import Claim
 from ._holding import Holding
 from ._lease import Phase, Step
-from ._mutex import extend
 from ._node import Node
 from ._round import Round
 from .events import Counters, Events
@@ -63,8 +63,8 @@ class Extension(Round):
     __slots__ = ("_clients", "_requests", "_timeout")
 
     def __init__(self, clients: Clients, requests: Sequence[Request], timeout: float) -> None:
-        batch = [(r.holding.mutex, r.holding.token, r.ttl_ms) for r in requests]
-        super().__init__(clients, extend(batch), timeout)
+        batch = [(r.holding.claim, r.holding.token, r.ttl_ms) for r in requests]
+        super().__init__(clients, batch[0][0].extend(batch), timeout)
         self._clients = clients
         self._requests = requests
         self._timeout = timeout
@@ -79,7 +79,7 @@ class Extension(Round):
         assert isinstance(reply, list)  # noqa: S101 - mutex_extend.lua
         position = 0
         for request in self._requests:
-            states = reply[position : position + len(request.holding.mutex.keys)]
+            states = reply[position : position + request.holding.claim.width]
             position += len(states)
             self._count(request, 1 << node, min(states))
         return True
@@ -119,7 +119,7 @@ class Extension(Round):
             held = holding.extended(request.sent_at, now, request.ttl)
             clients.counters.extended += held
             if held:
-                clients.events.tell("extended", names=holding.mutex.names)
+                clients.events.tell("extended", names=holding.claim.names)
         self._decide(request, held=held)
         if held:
             self._repair(request)
@@ -156,7 +156,7 @@ class Repair(Round):
 
     def __init__(self, clients: Clients, extension: Extension, request: Request, timeout: float) -> None:
         holding = request.holding
-        command = holding.mutex.secure(holding.token, holding.fence, request.ttl_ms)
+        command = holding.claim.secure(holding.token, holding.fence, request.ttl_ms)
         super().__init__(clients, command, timeout)
         self._clients = clients
         self._extension = extension
@@ -178,7 +178,7 @@ class Repair(Round):
         if reply == 1 and self._request.holding.phase is Phase.HELD:
             clients = self._clients
             clients.counters.repaired += 1
-            clients.events.tell("repaired", names=self._request.holding.mutex.names, node=clients.nodes[node].label)
+            clients.events.tell("repaired", names=self._request.holding.claim.names, node=clients.nodes[node].label)
             self._extension.confirm(self._request, 1 << node)
         return reply == 1
 
@@ -257,10 +257,14 @@ class Renewals:
             length = holding.ttl if ttl is None else ttl
             ttl_ms = holding.renewal_ms() if ttl is None else round(ttl * 1000)
             requests.append(Request(holding, length, ttl_ms, now))
-        for start in range(0, len(requests), BATCH):
-            batch = requests[start : start + BATCH]
-            timeout = min(self._clients.node_timeout, min(request.holding.ttl for request in batch) / 4)
-            Extension(self._clients, batch, timeout).ask_all()
+        by_kind: dict[type[Claim], list[Request]] = {}
+        for request in requests:
+            by_kind.setdefault(type(request.holding.claim), []).append(request)
+        for alike in by_kind.values():
+            for start in range(0, len(alike), BATCH):
+                batch = alike[start : start + BATCH]
+                timeout = min(self._clients.node_timeout, min(request.holding.ttl for request in batch) / 4)
+                Extension(self._clients, batch, timeout).ask_all()
         return requests
 
     async def extend(self, holding: Holding, ttl: float) -> None:

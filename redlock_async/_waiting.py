@@ -22,12 +22,6 @@ class Contender(Protocol):
     def asked(self) -> bool:
         """Whether it has had an answer at all."""
 
-    def freed(self, node: int) -> None:
-        """A node reports that the name may be free there."""
-
-    def wake(self) -> None:
-        """Try again now."""
-
 
 class Turn:
     """The tasks of this process that want one name, of which one has the turn."""
@@ -54,20 +48,12 @@ class Turns:
         """The queue of that name, if anybody wants it."""
         return self._turns.get(key)
 
-    def contests(self) -> list[Contender]:
-        """Everybody who is asking the nodes."""
-        return [turn.contest for turn in self._turns.values() if turn.contest is not None]
-
     def take(self, key: bytes) -> bool:
         """Take the turn if nobody has it."""
         if key in self._turns:
             return False
         self._turns[key] = Turn()
         return True
-
-    def holds(self, key: bytes) -> None:
-        """Whoever has the turn has the lock as well, and asks no more."""
-        self._turns[key].contest = None
 
     async def wait(self, key: bytes, seconds: float | None) -> bool:
         """Queue for the turn; False when the time was up. A waiter that is cancelled passes a turn it just got on."""

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from . import _operators
+from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
 from ._errors import ConfigurationError
@@ -19,7 +20,7 @@ from ._mutex import Mutex
 from ._operators import Holder, NodeStatus
 from ._settings import DEFAULT, Default, Duration, Settings, from_environment
 from .events import Events, Listener, Statistics, logger, statistics
-from .lease import Lease, read_detached
+from .lease import Detached, Lease, read_detached
 from .lock import Lock
 from .locked import Conflict, check_conflict, under
 
@@ -170,8 +171,10 @@ class Redlock:
         options = settings.options.with_overrides(
             drift_factor=settings.drift_factor, ttl=detached.ttl, renew=detached.renew
         )
-        mutex = Mutex(self._keys, detached.names, fenced=detached.fence is not None)
-        holding = Holding(engine, mutex, detached.token.encode(), detached.fence, options, engine.now(), None)
+        if detached.kind not in KINDS:
+            raise ConfigurationError(f"a lease of kind {detached.kind!r} is not known to this version of the library")
+        claim = KINDS[detached.kind](self._keys, detached)
+        holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now(), None)
         engine.attach(holding, detached.until if detached.readable else None)
         return Lease(holding)
 
@@ -254,6 +257,11 @@ class Redlock:
         self._running = engine = Engine(self._targets, self._settings, self._keys, self._events, forks=_forks)
         return engine
 
+
+KINDS: dict[str, Callable[[Keys, Detached], Claim]] = {
+    Mutex.kind: lambda keys, lease: Mutex(keys, lease.names, fenced=lease.fence is not None),
+}
+"""How a detached lease is claimed again."""
 
 _forks = 0
 

@@ -62,12 +62,12 @@ class Lease:
     @property
     def name(self) -> str:
         """What is held; the first, where several are."""
-        return self._holding.mutex.names[0]
+        return self._holding.claim.names[0]
 
     @property
     def names(self) -> tuple[str, ...]:
         """All that is held."""
-        return self._holding.mutex.names
+        return self._holding.claim.names
 
     @property
     def token(self) -> str:
@@ -122,7 +122,9 @@ class Lease:
         """
         holding = self._holding
         detached = Detached(
-            names=list(holding.mutex.names),
+            kind=holding.claim.kind,
+            details=holding.claim.details(),
+            names=list(holding.claim.names),
             token=holding.token.decode(),
             fence=holding.fence,
             ttl=holding.ttl,
@@ -151,7 +153,9 @@ class Lease:
 class Detached:
     """What `Lease.detach` writes."""
 
+    kind: str
     names: list[str]
+    details: dict[str, object]
     token: str
     fence: int | None
     ttl: float
@@ -162,7 +166,9 @@ class Detached:
 
     def __post_init__(self) -> None:
         if not (
-            isinstance(self.names, list)
+            isinstance(self.kind, str)
+            and isinstance(self.details, dict)
+            and isinstance(self.names, list)
             and self.names
             and all(isinstance(name, str) for name in self.names)
             and isinstance(self.token, str)

@@ -1,0 +1,127 @@
+"""What is being claimed, and in which words the nodes are asked for it: what one kind of lock differs in from another.
+
+Attempts, quorum, validity, fencing, waiting, renewal, loss, cancellation and errors are the same for all kinds, and know
+a kind only through this. No I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
+
+from ._node import Node
+from ._scripts import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A refusal: who holds the lock on that node, and for how long at most (None where that was not said)."""
+
+    token: bytes | None
+    expires_in: float | None
+
+
+class Ground(Protocol):
+    """What a claim may use of the client that asks."""
+
+    loop: asyncio.AbstractEventLoop
+    nodes: Sequence[Node]
+    needed: int
+    now: Callable[[], float]
+    wall_us: Callable[[], int]
+    node_timeout: float
+    owner: bytes
+
+
+class Claim:
+    """One kind of lock on some names."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """How the nodes' keys, detached leases and operators call it."""
+
+    exclusive: ClassVar[bool] = True
+    """Whether the holder keeps the others of its process waiting, or passes its turn on once it has its lease."""
+
+    names: tuple[str, ...]
+    turns: tuple[bytes, ...]
+    """The queues of this process that a task must head before it asks the nodes, in the order to enter them."""
+    watched: tuple[bytes, ...]
+    """The keys whose change may mean that the lock is free."""
+    fenced: bool
+    preference: int
+    """Decides which node contenders for this lock try first when they race."""
+
+    def begin(self) -> Self:
+        """The claim of one acquire; one that learns from refusals returns a copy that may."""
+        return self
+
+    prepares: ClassVar[bool] = False
+    """Whether `prepare` is to be awaited before each attempt."""
+
+    async def prepare(self, ground: Ground) -> None:
+        """Whatever must be known before an attempt; may talk to the nodes."""
+
+    def held_by(self, token: bytes) -> tuple[bytes, ...]:
+        """Under which keys a lease is found: when a node reports one changed, the lease is looked at at once."""
+        raise NotImplementedError
+
+    # Words for the nodes
+
+    def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        """Take it if it is free."""
+        raise NotImplementedError
+
+    def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        """Take it if it is free, or else learn who holds it and be told when that ends."""
+        raise NotImplementedError
+
+    def release(self, token: bytes) -> Command:
+        """Delete what is ours."""
+        raise NotImplementedError
+
+    def retain(self, token: bytes, ms: int) -> Command:
+        """Let what is ours run out after that many ms."""
+        raise NotImplementedError
+
+    def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
+        """Raise the fence registers where the lock is ours; with a ttl, set again what a node has lost."""
+        raise NotImplementedError
+
+    @classmethod
+    def extend(cls, held: Sequence[tuple[Claim, bytes, int]]) -> Command:
+        """Lengthen many locks of this kind in one command: (what, token, ms; 0 ms only looks).
+
+        The reply is a list with `width` states for each: 1 ours, 0 missing, -1 somebody else's.
+        """
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """How many states the reply of `extend` has for this one."""
+        return 1
+
+    def details(self) -> dict[str, object]:
+        """What besides names and kind must be known to claim the same elsewhere (JSON), for detached leases."""
+        return {}
+
+    def withdraw(self) -> Command | None:
+        """What to send to every node when an acquire ends without the lock."""
+        return None
+
+    # What they answer
+
+    def grant(self, reply: object) -> int | Held:
+        """The fence a node gave (0: none), or who holds the lock there."""
+        raise NotImplementedError
+
+    def released(self, reply: object) -> bool:
+        """Whether all of it was ours until then."""
+        return reply == 1
+
+    def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - for those that learn
+        """Learn from a refused attempt; True when another, differently put, is worth it at once."""
+        return False

@@ -1,0 +1,81 @@
+"""The command line: finds the command and turns what ends it into an exit status; it does nothing a command should."""
+
+# ruff: noqa: T201 - printing is what it is for
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+PROG = "redlock-async"
+
+# A command is a line here and a file of that name beside this one, imported only when it is the one that is asked for.
+COMMANDS = {
+    "up": "run a local cluster until Ctrl-C, and print its REDLOCK_NODES",
+    "demo": "watch processes contend for one lock while masters are killed and frozen",
+}
+
+
+class Command(Protocol):
+    """What the file of a command has."""
+
+    configure: Callable[[argparse.ArgumentParser], None]
+    """Adds its arguments."""
+    run: Callable[[argparse.Namespace], int]
+    """Does it, and returns the exit status."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, purpose in COMMANDS.items():
+        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        if words[:1] == [name]:
+            command = cast("Command", import_module(f".{name}", __name__))
+            command.configure(subparser)
+            subparser.set_defaults(run=command.run)
+    arguments = parser.parse_args(words)
+    try:
+        status: int = arguments.run(arguments)
+        if sys.stdout is not None:  # closed by `>&-`
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return _nobody_reads()
+    except Exception as error:
+        status = _expected(error)
+        if not status:
+            raise
+        print(f"{PROG}: {error}", file=sys.stderr)
+    return status
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, as an argument."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+def _expected(error: Exception) -> int:
+    """The exit status of an error whose message says all there is to say; 0 for a bug."""
+    from redlock_async import ConfigurationError, RedlockError  # noqa: PLC0415 - not needed for --help
+    from redlock_async.testing import LocalServerError  # noqa: PLC0415
+
+    if isinstance(error, ConfigurationError):
+        return 2
+    return 1 if isinstance(error, RedlockError | LocalServerError) else 0
+
+
+def _nobody_reads() -> int:
+    """End as SIGPIPE would have ended us, and let nothing fail when the interpreter flushes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE

@@ -1,0 +1,95 @@
+"""A terminal, and text made to fit it; it does not know what the text is about."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TextIO
+
+RESET = "\x1b[0m"
+STYLES = {
+    "": "",
+    "bold": "\x1b[1m",
+    "dim": "\x1b[2m",
+    "red": "\x1b[31m",
+    "green": "\x1b[32m",
+    "yellow": "\x1b[33m",
+    "cyan": "\x1b[36m",
+    "alarm": "\x1b[1;31m",
+}
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+TO_LINE_END, TO_SCREEN_END = "\x1b[K", "\x1b[J"
+
+
+class Span(NamedTuple):
+    """Text in one style; each character is one column wide."""
+
+    text: str
+    style: str = ""
+
+
+Line = Sequence[Span]
+
+
+def is_live(out: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a frame can be redrawn there."""
+    return out.isatty() and environ.get("TERM", "dumb") != "dumb"
+
+
+def bar(part: float, width: int, *, plain: bool = False) -> str:
+    """So much of that width."""
+    full = round(min(max(part, 0.0), 1.0) * width)
+    return ("#" * full).ljust(width, ".") if plain else ("━" * full).ljust(width, "╌")
+
+
+class Screen:
+    """A frame that is redrawn in place, with the cursor out of the way meanwhile."""
+
+    def __init__(self, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+        self._out = out
+        self._colours = not environ.get("NO_COLOR")
+        self._drawn = 0
+        self._size = shutil.get_terminal_size()
+        self.plain = not (out.encoding or "").lower().startswith("utf")
+        """Whether it cannot show more than ASCII."""
+
+    @property
+    def size(self) -> os.terminal_size:
+        """Columns and rows, as they are now."""
+        return shutil.get_terminal_size()
+
+    def __enter__(self) -> Self:
+        self._out.write(HIDE_CURSOR)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not isinstance(error, BrokenPipeError):
+            self._out.write(SHOW_CURSOR)
+            self._out.flush()
+
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Show this instead of what was shown last."""
+        size = self.size
+        # A terminal that was resized has broken our lines in places we do not know: begin anew below them.
+        up = self._drawn if size == self._size else 0
+        self._size = size
+        shown = lines[: max(size.lines - 1, 1)]
+        text = "".join(self._fitted(line, size.columns - 1) + TO_LINE_END + "\n" for line in shown)
+        self._out.write((f"\x1b[{up}A" if up else "") + "\r" + text + TO_SCREEN_END)
+        self._out.flush()
+        self._drawn = len(shown)
+
+    def _fitted(self, line: Line, width: int) -> str:
+        parts: list[str] = []
+        for span in line:
+            text = span.text[:width]
+            width -= len(text)
+            if self.plain:
+                text = text.encode("ascii", "replace").decode()
+            code = STYLES[span.style] if self._colours else ""
+            parts.append(f"{code}{text}{RESET}" if code and text else text)
+        return "".join(parts)
