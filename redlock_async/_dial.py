@@ -7,6 +7,7 @@ handshake our own protocol takes the transport over. Its retries stay off: a re-
 from __future__ import annotations
 
 import asyncio
+from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -57,7 +58,7 @@ class Target:
         self.label = f"{self.address}/{database}" if database else self.address
         """What errors, logs and operators call it. Never holds a user or a password."""
         try:
-            self._protocol = int(settings.get("protocol") or 3)
+            self._protocol = _protocol_for(node, settings.get("protocol"))
             self._connection("probe", 1.0)
         except (TypeError, ValueError, exceptions.RedisError) as exc:
             why = str(exc).replace("AbstractConnection.__init__() got an ", "")
@@ -67,7 +68,7 @@ class Target:
     def __repr__(self) -> str:
         return f"<Target {self.label}>"
 
-    async def open(self, protocol: Any, client_name: str, timeout: float) -> bool:
+    async def open(self, protocol: Any, client_name: str, timeout: float) -> bool:  # noqa: ASYNC109 - part of the error
         """Connect, shake hands and hand the transport to `protocol`; returns whether the server pushes (RESP3)."""
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
@@ -81,19 +82,24 @@ class Target:
                         raise
                     self._protocol = 2
                     await self._hand_over(protocol, client_name, timeout)
-        except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError) as exc:
+        except exceptions.NoPermissionError as exc:
+            raise NodeDenied(f"{exc} (the user's ACL lacks a right the library needs: README, Permissions)") from exc
+        except (exceptions.AuthenticationError, exceptions.AuthorizationError) as exc:
             msg = f"{exc} (check the user and the password of {self.label})"
             raise NodeDenied(msg) from exc
         except (TimeoutError, exceptions.TimeoutError) as exc:
             msg = f"no connection within {timeout:g} s"
             raise TimeoutError(msg) from exc
         except exceptions.ConnectionError as exc:
-            raise ConnectionError(str(exc)) from exc
+            msg, why = str(exc), exc.__context__
+            if isinstance(why, OSError) and str(why.strerror) not in msg:  # redis-py 5 shows a TLS error's number only
+                msg = f"{msg} ({why})"
+            raise ConnectionError(msg) from exc
         except exceptions.RedisError as exc:
             raise NodeRefused(str(exc)) from exc
         return self._protocol == 3  # noqa: PLR2004
 
-    async def _hand_over(self, protocol: Any, client_name: str, timeout: float) -> None:
+    async def _hand_over(self, protocol: Any, client_name: str, timeout: float) -> None:  # noqa: ASYNC109
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
         connection = self._connection(client_name, timeout)
@@ -154,6 +160,19 @@ def _pool_of(node: object) -> ConnectionPool:
         return node
     msg = f"a node is a URL, a redis.asyncio.Redis or its pool, not {type(node).__module__}.{type(node).__name__}"
     raise ConfigurationError(msg)
+
+
+def _protocol_for(node: object, wanted: object) -> int:
+    from redis.asyncio import Redis  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if wanted not in {None, "", "2", "3", 2, 3}:
+        msg = f"protocol is 2 or 3, not {wanted!r}"
+        raise ValueError(msg)
+    # Before redis-py 8 every client says 2, unasked: that is how it decodes replies, and no reason for us to poll.
+    unasked = signature(Redis.__init__).parameters["protocol"].default
+    if not wanted or (isinstance(node, Redis) and wanted == unasked):
+        return 3
+    return int(str(wanted))
 
 
 def _keepalive_options() -> dict[int, int]:

@@ -173,7 +173,11 @@ class Masters:
         marks = [node.mark for node in self.nodes]
         longest = max([self.longest_ttl, *(mark.longest_ttl for mark in marks if mark is not None)])
         ages = [None if mark is None else mark.age + (now - mark.read_at) for mark in marks]
-        holds = held_out(ages, self.needed, longest, strict=self._strict)
+        for node, age in zip(self.nodes, ages, strict=True):
+            if age is not None and age >= longest:
+                node.forgot = False  # whatever it has forgotten is over
+        forgot = [node.forgot for node in self.nodes]
+        holds = held_out(ages, self.needed, longest, strict=self._strict, forgot=forgot)
         for node, hold in zip(self.nodes, holds, strict=True):
             if hold > 0 and not node.held_out:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)

@@ -55,7 +55,10 @@ class Mark:
     """How old a node's data is, and the longest ttl in use there."""
 
     read_at: float
+    born: int
+    """When its data began, by its own clock in µs."""
     age: float
+    """For how many seconds it had kept its data at `read_at`."""
     longest_ttl: float
     clock: float
     """The node's wall clock at `read_at`."""
@@ -163,6 +166,8 @@ class Node:
         self._adopted: Identity | None = None
         """The same of the last connection that was taken into use."""
         self.mark: Mark | None = None
+        self.forgot = False
+        """Whether we have seen it with older data than it has now."""
         self.dialect = Dialect.PLAIN
 
     def __repr__(self) -> str:
@@ -327,7 +332,8 @@ class Node:
         self._wire, self._adopted = None, identity
         if old is not None:
             old.close(ConnectionResetError("replaced by a new connection"))
-        if before is not None and before.client_id is not None and before.run_id == identity.run_id:
+        # Ids start again when a server does: without proof that it is the same run, the id may be a stranger's.
+        if before is not None and before.client_id is not None and before.run_id and before.run_id == identity.run_id:
             kill = pack(("CLIENT", "KILL", "ID", before.client_id))
             wire.send(kill, Unread(self._cluster.now()))
 
@@ -346,7 +352,9 @@ class Node:
         if isinstance(reply, ErrorReply):
             raise failure(str(reply))
         node_time, born, longest = cast("list[int]", reply)  # node_mark.lua
-        self.mark = Mark(read_at, (node_time - born) / 1e6, longest / 1e3, node_time / 1e6)
+        if self.mark is not None and born != self.mark.born:
+            self.forgot = True
+        self.mark = Mark(read_at, born, (node_time - born) / 1e6, longest / 1e3, node_time / 1e6)
         self._in_doubt = None
 
     def mark_again(self, *, doubt: bool) -> None:

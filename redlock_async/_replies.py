@@ -35,6 +35,8 @@ def failure(message: str) -> Exception:
     # Servers before 7.0 wrap what a script hit in "ERR Error running script (...): ... WRONGTYPE ...".
     if code == "ERR" and "running script" in message:
         code = next((known for known in (CONFLICT, *REMEDIES) if f" {known} " in message), code)
+    if code == "ERR" and "ACL failure in script" in message:
+        code = "NOPERM"
     if code == CONFLICT:
         return KeyConflict("the key holds another type of value: use another name, or delete that key")
     if "max number of clients" in message:

@@ -101,7 +101,7 @@ class Round:
             if missing_script(message) and self.may_send_again(bit):
                 if self._voters.nodes[node].send_source(self._command, self):
                     return
-            self.reached &= ~bit
+            # An error can come from the middle of a script, after its SET: the node stays one that is to be released.
             self._fail(node, failure(message))
             return
         if not self._open & bit:

@@ -185,7 +185,9 @@ async def test_several_names_are_taken_all_or_none(nodes, eyes):
                 async with client(*names):
                     pass
 
-        await asyncio.gather(both(redlock, "a", "b"), both(other, "b", "a"), both(redlock, "b", "c"), both(other, "c", "a"))
+        await asyncio.gather(
+            both(redlock, "a", "b"), both(other, "b", "a"), both(redlock, "b", "c"), both(other, "c", "a")
+        )
 
 
 async def test_the_fence_of_several_names_is_beyond_each_ones(nodes):

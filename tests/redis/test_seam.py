@@ -95,10 +95,10 @@ async def locks(node, **options):
 # Takeover
 
 
-async def opened(node, timeout=2.0):
+async def opened(node, patience=2.0):
     """A connection of that node with nothing of the library above it."""
     wire = Wire(Unowned(), Outbox(asyncio.get_running_loop()))
-    await Target(node).open(wire, "seam", timeout)
+    await Target(node).open(wire, "seam", patience)
     return wire
 
 
@@ -220,7 +220,7 @@ async def test_unix_socket_that_is_missing_is_named(folder):
     """The path stands in the error."""
     missing = folder / "none.sock"
     async with Redlock([f"unix://{missing}"], wait=0) as redlock:
-        with pytest.raises(QuorumUnavailable, match="none.sock"):
+        with pytest.raises(QuorumUnavailable, match=r"none\.sock"):
             await redlock("x").acquire()
 
 
@@ -246,9 +246,13 @@ def issue(folder, name, *extensions, by=None):
 
     identifiers = ("subjectKeyIdentifier=hash", *(("authorityKeyIdentifier=keyid",) if by else ()))
     (folder / f"{name}.ext").write_text("\n".join((*extensions, *identifiers)), "utf-8")
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+    openssl(
+        "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}"
+    )
     signer = ("-CA", f"{by}.pem", "-CAkey", f"{by}.key", "-CAcreateserial") if by else ("-signkey", f"{name}.key")
-    openssl("x509", "-req", "-in", f"{name}.csr", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem", *signer)
+    openssl(
+        "x509", "-req", "-in", f"{name}.csr", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem", *signer
+    )
 
 
 @contextlib.asynccontextmanager
@@ -322,7 +326,7 @@ async def test_tls_by_an_unknown_authority_is_refused(serve, certificates):
     async with tls_before(serve(), certificates) as port:
         url = f"rediss://localhost:{port}?ssl_ca_certs={certificates}/foreign.pem"
         async with Redlock([url], wait=0) as redlock:
-            with pytest.raises(QuorumUnavailable, match="(?i)certificate verify failed") as caught:
+            with pytest.raises(QuorumUnavailable, match=r"(?i)certificate verify failed") as caught:
                 await redlock("x").acquire()
         assert list(caught.value.nodes) == [f"localhost:{port}"]
 
@@ -333,17 +337,17 @@ async def test_tls_for_another_host_is_refused(serve, certificates):
     async with tls_before(serve(), certificates, "elsewhere") as port:
         options = f"ssl_ca_certs={certificates}/ca.pem&ssl_check_hostname=true"
         async with Redlock([f"rediss://localhost:{port}?{options}"], wait=0) as redlock:
-            with pytest.raises(QuorumUnavailable, match="(?i)hostname mismatch"):
+            with pytest.raises(QuorumUnavailable, match=r"(?i)hostname mismatch"):
                 await redlock("x").acquire()
 
 
 @pytest.mark.asyncio
 async def test_tls_with_a_missing_authority_file_is_said(serve, certificates):
     """A wrong path is no riddle."""
-    async with tls_before(serve(), certificates) as port:
-        async with Redlock([f"rediss://localhost:{port}?ssl_ca_certs=/none/ca.pem"], wait=0) as redlock:
-            with pytest.raises(QuorumUnavailable, match="(?i)no such file"):
-                await redlock("x").acquire()
+    url = f"rediss://localhost:{serve()}?ssl_ca_certs={certificates}/none.pem"
+    async with Redlock([url], wait=0) as redlock:
+        with pytest.raises(QuorumUnavailable, match=r"(?i)no such file"):
+            await redlock("x").acquire()
 
 
 @pytest.mark.asyncio
@@ -483,13 +487,25 @@ async def test_protocol_2_works_by_polling(serve):
     port = serve()
     url = f"redis://{HOST}:{port}?protocol=2"
     assert not await locks(url)
-    async with Redlock([url], owner="a", retry_delay=0.05) as first, Redlock([url], owner="b", retry_delay=0.05) as second:
+    async with (
+        Redlock([url], owner="a", retry_delay=0.05) as first,
+        Redlock([url], owner="b", retry_delay=0.05) as second,
+    ):
         lease = await first("x").acquire()
         waiting = asyncio.ensure_future(second("x").acquire(wait=5))
         await until(lambda: second._running.counters.attempts >= 2)
         assert clients(port) == {"redlock:a": "2", "redlock:b": "2"}
         await lease.release()
         await (await waiting).release()
+
+
+@pytest.mark.asyncio
+async def test_protocol_2_is_a_choice_of_a_client_too(serve):
+    """But not what redis-py before 8 says unasked."""
+    port = serve()
+    assert not await locks(Redis.from_url(f"redis://{HOST}:{port}?protocol=2"))
+    assert not await locks(ConnectionPool(host=HOST, port=port, protocol=2))
+    assert await locks(Redis(host=HOST, port=port))
 
 
 @pytest.mark.asyncio
@@ -744,7 +760,7 @@ async def test_handshake_that_fails_half_way_leaves_nothing_open(behave, node):
     """Neither on their side nor on ours, and no error of redis-py's comes through."""
     async with listening(behave) as port:
         with pytest.raises((OSError, EOFError)) as caught:
-            await opened(node.format(f"{HOST}:{port}"), timeout=0.2)
+            await opened(node.format(f"{HOST}:{port}"), patience=0.2)
         assert not type(caught.value).__module__.startswith(("redis", "hiredis"))
         assert str(caught.value)
         assert "hidden" not in str(caught.value)
@@ -754,9 +770,9 @@ async def test_handshake_that_fails_half_way_leaves_nothing_open(behave, node):
 def open_connections_to(port):
     """How many sockets of this process are connected to that port."""
     count = 0
-    for fd in os.listdir("/dev/fd"):
+    for path in tuple(Path("/dev/fd").iterdir()):
         with contextlib.suppress(OSError):  # not a socket, or not connected
-            one = socket.socket(fileno=int(fd))
+            one = socket.socket(fileno=int(path.name))
             try:
                 count += one.getpeername()[1:2] == (port,)
             finally:
@@ -776,7 +792,7 @@ async def test_handshake_that_is_cancelled_leaves_nothing_open(replies):
         await never_answering(reader, writer)
 
     async with listening(behave) as port:
-        opening = asyncio.ensure_future(opened(f"redis://{HOST}:{port}", timeout=30))
+        opening = asyncio.ensure_future(opened(f"redis://{HOST}:{port}", patience=30))
         await stuck.wait()
         await until(lambda: open_connections_to(port))
         opening.cancel()
