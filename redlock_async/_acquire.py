@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ._fencing import choose
 from ._claim import Claim, Held
+from ._fencing import choose
 from ._node import Node
 from ._quorum import Tally
 from ._round import Round, Voters
@@ -13,7 +13,9 @@ from ._scripts import Command
 class Acquire(Round):
     """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
 
-    __slots__ = ("_freed", "_claim", "_probing", "fences", "holding")
+    __slots__ = ("_claim", "_freed", "_probing", "fences", "holding")
+
+    elects = True
 
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
@@ -107,6 +109,8 @@ class Level(Round):
 
     __slots__ = ()
 
+    elects = True
+
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
         return reply == 1
 
@@ -114,7 +118,7 @@ class Level(Round):
 class Released(Round):
     """Give a lock back on every node it may be held on. What cannot be delivered now is delivered on reconnecting."""
 
-    __slots__ = ("_keep_until", "_claim")
+    __slots__ = ("_claim", "_keep_until")
 
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, keep_until: float) -> None:
         super().__init__(voters, command, timeout)

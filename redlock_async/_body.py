@@ -1,7 +1,7 @@
 """The caller's block under a lease: cancelled when the lease is lost, and the lease given back when it ends.
 
-A bare cancel scope, never a task group: a task group would turn the caller's ValueError into an ExceptionGroup. The only
-module that imports anyio.
+A bare cancel scope, never a task group: that would turn the caller's ValueError into an ExceptionGroup. The only module
+that imports anyio.
 """
 
 from __future__ import annotations

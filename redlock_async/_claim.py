@@ -1,7 +1,7 @@
-"""What is being claimed, and in which words the nodes are asked for it: what one kind of lock differs in from another.
+"""What is claimed, and in which words the nodes are asked for it: all that makes a kind of lock.
 
-Attempts, quorum, validity, fencing, waiting, renewal, loss, cancellation and errors are the same for all kinds, and know
-a kind only through this. No I/O.
+Attempts, quorum, validity, fencing, waiting, renewal, loss, cancellation and errors are the same for all kinds, which
+they know only through this. No I/O.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
+from pathlib import Path
 
 # CLOCK_MONOTONIC stops while a Linux machine is suspended, and a lease would look valid for as long as the lid was
 # closed. CLOCK_BOOTTIME goes on; on macOS it is CLOCK_MONOTONIC that does.
@@ -16,8 +16,7 @@ now = partial(time.clock_gettime, _CLOCK) if _CLOCK is not None else time.monoto
 def identity() -> str | None:
     """Names the clock behind `now`: equal in two processes only if their readings can be compared."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - one line, read once
-            boot = file.read().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/time')}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/time').readlink()}"
     except OSError:
         return None

@@ -11,8 +11,8 @@ from random import Random
 from typing import Protocol
 
 from ._acquire import Acquire, Level
-from ._errors import LockTimeout, RedlockError
 from ._claim import Claim, Ground
+from ._errors import LockTimeout, RedlockError
 from ._node import Node
 from ._quorum import Verdict, validity
 from ._settings import Options
@@ -110,19 +110,17 @@ class Contest:
         else:
             round_.ask_first(probe)
         try:
-            if await round_.verdict() is Verdict.WON:
+            verdict = await round_.verdict()
+            if verdict is Verdict.WON:
                 fence = await self._fence(round_, token, timeout) if claim.fenced else None
                 now = ground.now()
                 if now >= round_.started_at + validity(ttl, ground.drift_factor):
-                    self._trouble = LockTimeout(
-                        f"could not lock {quoted(claim.names)}: the grants took longer than the lease (ttl={ttl:g} s) is "
-                        "valid; raise ttl",
-                        names=claim.names,
-                    )
+                    late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
+                    self._trouble = LockTimeout(f"could not lock {quoted(claim.names)}: {late}", names=claim.names)
                 elif self._trouble is None:
                     ground.round_trip += (now - round_.started_at - ground.round_trip) / 8
                     return Won(round_, token, fence)
-            elif round_.tally.verdict is Verdict.UNREACHABLE:
+            elif verdict is Verdict.UNREACHABLE:
                 self._trouble = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
         except BaseException:
             # Sent before anything else can run: on each connection it stands right behind its acquire.
@@ -133,11 +131,11 @@ class Contest:
         self.asked = True
         return None
 
-    async def _fence(self, round_: Acquire, token: bytes, timeout: float) -> int:
+    async def _fence(self, round_: Acquire, token: bytes, within: float) -> int:
         """The fencing token, stored by a quorum."""
         fence, stored = round_.fence()
         if not stored:
-            level = Level(self._ground, self._claim.secure(token, fence, 0), timeout)
+            level = Level(self._ground, self._claim.secure(token, fence, 0), within)
             level.ask_all()
             if await level.verdict() is not Verdict.WON:
                 self._trouble = level.unavailable(f"could not fence {quoted(self._claim.names)}", self._claim.names)
@@ -199,7 +197,7 @@ class Contest:
         if armed and round_.could_win:
             return True
         self._wake = ground.loop.create_future()
-        timer = ground.loop.call_later(seconds, _set, self._wake, False)
+        timer = ground.loop.call_later(seconds, _time_is_up, self._wake)
         if armed and round_.any_freed:
             self._arm_backup()
         try:
@@ -218,19 +216,19 @@ class Contest:
         enough = self._round.freed(node)
         if self._wake is not None:
             if enough:
-                _set(self._wake, True)
+                _chance_seen(self._wake)
             elif self._backup is None:
                 self._arm_backup()
 
     def _arm_backup(self) -> None:
         ground = self._ground
         if self._wake is not None:
-            self._backup = ground.loop.call_later(0.001 + 3 * ground.round_trip, _set, self._wake, True)
+            self._backup = ground.loop.call_later(0.001 + 3 * ground.round_trip, _chance_seen, self._wake)
 
     def wake(self) -> None:
         """Something changed that makes another attempt worthwhile."""
         if self._wake is not None:
-            _set(self._wake, True)
+            _chance_seen(self._wake)
 
     # Giving up
 
@@ -259,6 +257,11 @@ def owner_of(token: bytes | None) -> str | None:
     return label.decode("utf-8", "replace") if colon and len(random) == 32 else None  # noqa: PLR2004 - 128 bits in hex
 
 
-def _set(future: asyncio.Future[bool], value: bool) -> None:  # noqa: FBT001 - a loop callback
-    if not future.done():
-        future.set_result(value)
+def _chance_seen(sleeper: asyncio.Future[bool]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(True)
+
+
+def _time_is_up(sleeper: asyncio.Future[bool]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(False)

@@ -14,8 +14,13 @@ from urllib.parse import urlsplit
 from ._errors import ConfigurationError, NodeDenied, NodeRefused
 
 if TYPE_CHECKING:  # importing redis takes longer than all the rest together, so it waits for the first Redlock
+    from typing import TypeAlias
+
     from redis.asyncio import ConnectionPool, Redis
     from redis.asyncio.connection import AbstractConnection
+
+    Source: TypeAlias = str | Redis | ConnectionPool
+    """What a user may give as a node."""
 
 KEEPALIVE = 30
 """Seconds of silence after which the kernel probes whether the peer is still there."""
@@ -31,13 +36,18 @@ _NOT_OURS = (
 
 
 def hide_password(url: str) -> str:
-    """A URL as it may be shown."""
+    """A URL as it may be shown: what might be part of a password that should have been escaped is left out."""
+    scheme, colon, rest = url.partition("://")
     try:
         parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
+        port = parts.port
     except ValueError:
-        return "(a malformed URL)"
-    return f"{parts.scheme}://{'***@' if '@' in parts.netloc else ''}{host}{parts.path}"
+        return f"{scheme}://..." if colon else "(a malformed URL)"
+    behind = rest.removeprefix(parts.netloc)
+    if not colon or "@" in behind:
+        return f"{scheme}://..." if colon else "(a malformed URL)"
+    user = "***@" if "@" in parts.netloc else ""
+    return f"{scheme}://{user}{parts.hostname or ''}{'' if port is None else f':{port}'}{parts.path}"
 
 
 class Target:
@@ -68,27 +78,31 @@ class Target:
     def __repr__(self) -> str:
         return f"<Target {self.label}>"
 
-    async def open(self, protocol: Any, client_name: str, timeout: float) -> bool:  # noqa: ASYNC109 - part of the error
+    async def open(self, protocol: Any, client_name: str, within: float) -> bool:
         """Connect, shake hands and hand the transport to `protocol`; returns whether the server pushes (RESP3)."""
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(within):
                 try:
-                    await self._hand_over(protocol, client_name, timeout)
+                    await self._hand_over(protocol, client_name, within)
                 except exceptions.ResponseError as exc:
                     # Servers before 6.0 and some proxies have no HELLO.
                     if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004
                         raise
                     self._protocol = 2
-                    await self._hand_over(protocol, client_name, timeout)
+                    await self._hand_over(protocol, client_name, within)
         except exceptions.NoPermissionError as exc:
             raise NodeDenied(f"{exc} (the user's ACL lacks a right the library needs: README, Permissions)") from exc
         except (exceptions.AuthenticationError, exceptions.AuthorizationError) as exc:
-            msg = f"{exc} (check the user and the password of {self.label})"
+            given = self._pool.connection_kwargs
+            if given.get("password") or given.get("credential_provider"):
+                msg = f"{exc} (check the user and the password of {self.label})"
+            else:  # redis-py drops the code and shows how HELLO is to be called
+                msg = "NOAUTH: the server wants a password: put it in the node's URL"
             raise NodeDenied(msg) from exc
         except (TimeoutError, exceptions.TimeoutError) as exc:
-            msg = f"no connection within {timeout:g} s"
+            msg = f"no connection within {within:g} s"
             raise TimeoutError(msg) from exc
         except exceptions.ConnectionError as exc:
             msg, why = str(exc), exc.__context__
@@ -99,10 +113,10 @@ class Target:
             raise NodeRefused(str(exc)) from exc
         return self._protocol == 3  # noqa: PLR2004
 
-    async def _hand_over(self, protocol: Any, client_name: str, timeout: float) -> None:  # noqa: ASYNC109
+    async def _hand_over(self, protocol: Any, client_name: str, within: float) -> None:
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        connection = self._connection(client_name, timeout)
+        connection = self._connection(client_name, within)
         task = cast("asyncio.Task[object]", asyncio.current_task())
         cancels = task.cancelling()
         try:
@@ -123,10 +137,10 @@ class Target:
         writer.transport.set_protocol(protocol)
         protocol.connection_made(writer.transport)
 
-    def _connection(self, client_name: str, timeout: float) -> AbstractConnection:
+    def _connection(self, client_name: str, within: float) -> AbstractConnection:
         settings = {k: v for k, v in self._pool.connection_kwargs.items() if k not in _NOT_OURS}
         # No socket_timeout: redis-py would send with asyncio.wait_for, which loses cancellations before Python 3.12.
-        settings |= {"protocol": self._protocol, "socket_timeout": None, "socket_connect_timeout": timeout}
+        settings |= {"protocol": self._protocol, "socket_timeout": None, "socket_connect_timeout": within}
         if not settings.get("client_name"):
             settings["client_name"] = client_name
         if "path" not in settings:
@@ -142,15 +156,16 @@ def _pool_of(node: object) -> ConnectionPool:
         try:
             return ConnectionPool.from_url(node)
         except (ValueError, TypeError) as exc:
-            # redis-py's own message may quote the URL, and with it the password: never chain it.
-            if (why := str(exc)).startswith("Invalid value for"):  # this one names the option only
-                msg = f"node {hide_password(node)!r} cannot be used: {why}"
-                raise ConfigurationError(msg) from None
+            why = str(exc)
+        # Raised out here, for redis-py's own error may quote the password: not even as a hidden context is it kept.
+        if why.startswith("Invalid value for"):  # this one names the option only
+            msg = f"node {hide_password(node)!r} cannot be used: {why}"
+        else:
             msg = (
                 f"not a Redis URL: {hide_password(node)!r}; "
                 "one looks like redis://host:6379/0, rediss://user:secret@host:6380 or unix:///run/redis.sock"
             )
-            raise ConfigurationError(msg) from None
+        raise ConfigurationError(msg)
     if isinstance(node, RedisCluster):
         msg = "a RedisCluster is one system, not an independent master: give N standalone masters"
         raise ConfigurationError(msg)

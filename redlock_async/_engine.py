@@ -10,18 +10,18 @@ from random import Random
 
 from . import _clock
 from ._acquire import Released
+from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
 from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable
 from ._holding import Holding
 from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
-from ._claim import Claim
 from ._node import Address, Node, Release
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
-from ._waiting import LONGEST_RUN, Turns
+from ._waiting import LONGEST_RUN, Turn, Turns
 from ._wire import Wire
 from .events import Events
 
@@ -161,7 +161,7 @@ class Engine:
                     if left is not None and left <= 0 and not self._knows(key):
                         left = self.node_timeout  # tried once, by somebody else, just now: that will tell
                     if not await turns.wait(key, left):
-                        raise self._not_my_turn(claim, key, options)
+                        raise self._not_my_turn(claim, key, options)  # noqa: TRY301 - what was taken is left below
                     turn = turns.get(key)
                     run = max(run, turn.run if turn is not None else 0)
                 taken += 1
@@ -188,11 +188,7 @@ class Engine:
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin()
         contest = Contest(self, claim, options, deadline)
-        turns = [turn for key in claim.turns if (turn := self.turns.get(key)) is not None]
-        for turn in turns:
-            turn.contest = contest
-        for key in claim.watched:
-            self.contests.setdefault(key, []).append(contest)
+        turns = self._begin(claim, contest)
         try:
             if run >= LONGEST_RUN:
                 for turn in turns:
@@ -201,29 +197,35 @@ class Engine:
                 await asyncio.sleep(self.random.uniform(2, 3) * self.round_trip)
             won = await contest.win()
         except BaseException:
-            self._leave(claim, contest)
-            for key in claim.turns:
-                self.turns.leave(key)
+            self._leave(claim, contest, pass_on=True)
             if (command := claim.withdraw()) is not None:
                 self.tell_all(command, options.ttl)
             raise
-        self._leave(claim, contest)
         holding = Holding(self, claim, won.token, won.fence, options, won.granted_at, won.round)
-        for turn in turns:
-            turn.contest = None
-        if not claim.exclusive:
-            holding.owned_turn = False
-            for key in claim.turns:
-                self.turns.leave(key)
+        holding.owned_turn = claim.exclusive
+        self._leave(claim, contest, pass_on=not claim.exclusive)
         self.adopt(holding)
         return holding
 
-    def _leave(self, claim: Claim, contest: Contest) -> None:
+    def _begin(self, claim: Claim, contest: Contest) -> list[Turn]:
+        turns = [turn for key in claim.turns if (turn := self.turns.get(key)) is not None]
+        for turn in turns:
+            turn.contest = contest
+        for key in claim.watched:
+            self.contests.setdefault(key, []).append(contest)
+        return turns
+
+    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool) -> None:
         for key in claim.watched:
             contests = self.contests[key]
             contests.remove(contest)
             if not contests:
                 del self.contests[key]
+        for key in claim.turns:
+            if pass_on:
+                self.turns.leave(key)
+            elif (turn := self.turns.get(key)) is not None:
+                turn.contest = None
 
     def entered_by(self, claim: Claim, task: asyncio.Task[object] | None) -> Holding | None:
         """The lease on exactly these names that this task may enter again."""
@@ -340,6 +342,6 @@ class Engine:
         return list(self.contests.get(key, ()))
 
     def node_up(self) -> None:
-        """One more node may vote: whoever waits for a chance may have one, and its watch on the old connection ended."""
+        """One more node may vote: waiters may have a chance, and what its old connection had to tell them is lost."""
         for contest in self._contests(None):
             contest.wake()

@@ -45,8 +45,22 @@ class Holding(Term):
     """A lease that stands, or stood."""
 
     __slots__ = (
-        "_on_loss", "_watchers", "acquired_at", "depth", "fence", "hold_at_least", "keeper", "lost_by",
-        "claim", "owned_turn", "reached", "reentrant", "round", "task", "token", "votes",
+        "_on_loss",
+        "_watchers",
+        "acquired_at",
+        "claim",
+        "depth",
+        "fence",
+        "hold_at_least",
+        "keeper",
+        "lost_by",
+        "owned_turn",
+        "reached",
+        "reentrant",
+        "round",
+        "task",
+        "token",
+        "votes",
     )  # fmt: skip
 
     def __init__(

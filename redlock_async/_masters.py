@@ -8,8 +8,9 @@ from random import Random
 from typing import Protocol
 
 from ._errors import ConfigurationError, NodeRefused
+from ._identity import Identity, unfit
 from ._keys import Keys
-from ._node import Address, Identity, Node, State, unfit
+from ._node import Address, Node, State
 from ._quorum import held_out, majority
 from ._scripts import Call
 from ._settings import Settings
@@ -182,9 +183,13 @@ class Masters:
             if hold > 0 and not node.held_out:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
             node.held_out = (
-                NodeRefused(f"it restarted without its data: it votes again in {hold:.1f} s, when every lease it may have "
-                            "forgotten is over") if hold > 0 else None
-            )  # fmt: skip
+                NodeRefused(
+                    f"it restarted without its data: it votes again in {hold:.1f} s, "
+                    "when every lease it may have forgotten is over"
+                )
+                if hold > 0
+                else None
+            )
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
             self._reassess_timer = None

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import Protocol, cast
 from zlib import crc32
 
-from ._errors import NodeRefused, RedlockError
-from ._replies import failure
+from ._errors import NodeRefused
+from ._identity import Identity, Mark, identify, questions
+from ._receivers import Ask, Unread
+from ._replies import failure, missing_script
 from ._scripts import Command, Dialect, script
 from ._wire import ErrorReply, Outbox, Receiver, Wire, pack
 
 RETRY_FROM, RETRY_UPTO = 0.05, 1.0
 """Seconds between attempts to connect: doubling, jittered, never on anybody's critical path."""
+
+FEW = 1024
+"""Releases kept for a node that is down before the list is looked through for those that time has settled."""
 
 PRELOADED = ("mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release")
 
@@ -34,34 +38,6 @@ class State(Enum):
     CONNECTING = "connecting"
     IDENTIFIED = "identified"
     SETTLED = "settled"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a server said of itself when we connected."""
-
-    client_id: int | None
-    run_id: str | None
-    role: str | None
-    mode: str | None
-    version: str | None
-    server: str | None
-    dialect: Dialect
-    tracking: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How old a node's data is, and the longest ttl in use there."""
-
-    read_at: float
-    born: int
-    """When its data began, by its own clock in µs."""
-    age: float
-    """For how many seconds it had kept its data at `read_at`."""
-    longest_ttl: float
-    clock: float
-    """The node's wall clock at `read_at`."""
 
 
 class Cluster(Protocol):
@@ -102,42 +78,8 @@ class Address(Protocol):
     def label(self) -> str:
         """What it is called."""
 
-    async def open(self, protocol: Wire, client_name: str, timeout: float) -> bool:
-        """Connect `protocol`; returns whether the server pushes."""
-
-
-class Ask:
-    """One command whose reply is awaited by itself."""
-
-    __slots__ = ("future", "started_at")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        self.future: asyncio.Future[object] = loop.create_future()
-        self.started_at = now
-
-    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
-        if not self.future.done():
-            self.future.set_result(reply)
-
-    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002
-        if not self.future.done():
-            self.future.set_exception(cause)
-            self.future.exception()  # may be dropped unread: the caller can have been cancelled
-
-
-class Unread:
-    """Takes the reply of a command that nobody waits for."""
-
-    __slots__ = ("started_at",)
-
-    def __init__(self, now: float) -> None:
-        self.started_at = now
-
-    def deliver(self, node: int, reply: object) -> None:
-        """Nothing depends on it."""
-
-    def dropped(self, node: int, cause: Exception) -> None:
-        """Nothing depends on it."""
+    async def open(self, protocol: Wire, client_name: str, within: float) -> bool:
+        """Connect `protocol` within so many seconds; returns whether the server pushes."""
 
 
 class Node:
@@ -151,6 +93,7 @@ class Node:
         self._wire: Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._orphans: list[tuple[float, Command]] = []
+        self._prune_at = FEW
         self._closed = False
         self.state = State.CONNECTING
         self.ready = False
@@ -214,9 +157,11 @@ class Node:
 
     def clean_later(self, command: Command, until: float) -> None:
         """Keep a release whose fate is unknown for the next connection, as long as the key can exist."""
-        now = self._cluster.now()
-        self._orphans = [orphan for orphan in self._orphans if orphan[0] > now]
         self._orphans.append((until, command))
+        if len(self._orphans) >= self._prune_at:
+            now = self._cluster.now()
+            self._orphans = [orphan for orphan in self._orphans if orphan[0] > now]
+            self._prune_at = max(2 * len(self._orphans), FEW)
 
     def overdue(self) -> None:
         """A command on this node has timed out: is it hung?"""
@@ -245,7 +190,7 @@ class Node:
         while True:
             try:
                 await self._connect_once()
-            except (OSError, EOFError, RedlockError, UnicodeError) as exc:
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it is shown as the node's fault, and tried again
                 self._settle(exc)
             else:
                 return
@@ -276,38 +221,9 @@ class Node:
             raise
 
     async def _identify(self, wire: Wire, *, pushes: bool) -> Identity:
-        probe = self._cluster.probe_key
-        questions: list[tuple[bytes | str | int, ...]] = [
-            ("CLIENT", "ID"),
-            ("INFO", "server"),
-            ("INFO", "replication"),
-            ("DELIFEQ", probe, "-"),
-            ("DELEX", probe, "IFEQ", "-"),
-            ("CLIENT", "TRACKING", "ON" if pushes else "OFF", "NOLOOP"),
-            *(("SCRIPT", "LOAD", script(name).source) for name in PRELOADED),
-        ]
-        asks = [self._ask(wire, pack(question)) for question in questions]
-        client_id, server, replication, delifeq, delex, tracking = [await ask.future for ask in asks][:6]
-        for reply in (server, replication):
-            # INFO may be denied by an ACL, and we can do without it; but not without any rights at all.
-            if isinstance(reply, ErrorReply) and not str(reply).startswith("NOPERM"):
-                raise failure(str(reply))
-        about = _parse_info(server) | _parse_info(replication)
-        dialect = Dialect.PLAIN
-        if not isinstance(delifeq, ErrorReply):
-            dialect |= Dialect.DELIFEQ
-        if not isinstance(delex, ErrorReply):
-            dialect |= Dialect.DELEX
-        return Identity(
-            client_id=client_id if isinstance(client_id, int) else None,
-            run_id=about.get("run_id"),
-            role=about.get("role"),
-            mode=about.get("redis_mode") or about.get("server_mode"),
-            version=about.get("valkey_version") or about.get("redis_version"),
-            server="valkey" if "valkey_version" in about else "redis" if "redis_version" in about else None,
-            dialect=dialect,
-            tracking=pushes and not isinstance(tracking, ErrorReply),
-        )
+        loads = [("SCRIPT", "LOAD", script(name).source) for name in PRELOADED]
+        asks = [self._ask(wire, pack(words)) for words in (*questions(self._cluster.probe_key, pushes=pushes), *loads)]
+        return identify([await ask.future for ask in asks], pushes=pushes)
 
     def _ask(self, wire: Wire, packed: bytes) -> Ask:
         ask = Ask(self._cluster.loop, self._cluster.now())
@@ -332,6 +248,7 @@ class Node:
         self._wire, self._adopted = None, identity
         if old is not None:
             old.close(ConnectionResetError("replaced by a new connection"))
+            old.abort()
         # Ids start again when a server does: without proof that it is the same run, the id may be a stranger's.
         if before is not None and before.client_id is not None and before.run_id and before.run_id == identity.run_id:
             kill = pack(("CLIENT", "KILL", "ID", before.client_id))
@@ -474,26 +391,10 @@ class Release:
         self._until = until
         self.started_at = now
 
-    def deliver(self, node: int, reply: object) -> None:
+    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
         """Released, or not ours: either is what we wanted; a server without the script gets its source."""
-        if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
+        if isinstance(reply, ErrorReply) and missing_script(str(reply)):
             self._node.send_source(self._command, self)
 
-    def dropped(self, node: int, cause: Exception) -> None:
+    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
         self._node.clean_later(self._command, self._until)
-
-
-def _parse_info(reply: object) -> dict[str, str]:
-    if not isinstance(reply, bytes):
-        return {}
-    lines = reply.decode("utf-8", "replace").splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
-
-
-def unfit(identity: Identity) -> str | None:
-    """Why that server cannot be an independent master, if so."""
-    if identity.mode not in {None, "standalone"}:
-        return f"it runs in {identity.mode} mode: Redlock needs N standalone masters, each one on its own"
-    if identity.role not in {None, "master"}:
-        return "it is a replica: give the masters themselves, which must not replicate one another"
-    return None

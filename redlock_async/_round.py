@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ._errors import KeyConflict, NodeDenied, QuorumUnavailable
 from ._node import Node
@@ -35,6 +35,10 @@ class Round:
         "_command", "_future", "_open", "_settled", "_timer", "_voters", "causes", "holders", "reached", "started_at",
         "tally",
     )  # fmt: skip
+
+    elects: ClassVar[bool] = False
+    """Whether it makes a new holder: then nodes that may have forgotten the old one do not count. A holder that goes on
+    needs no such care: whoever else wanted a quorum would need one of the nodes that remember it."""
 
     def __init__(self, voters: Voters, command: Command, timeout: float) -> None:
         self._voters = voters
@@ -98,21 +102,19 @@ class Round:
         bit = 1 << node
         if isinstance(reply, ErrorReply):
             message = str(reply)
-            if missing_script(message) and self.may_send_again(bit):
-                if self._voters.nodes[node].send_source(self._command, self):
-                    return
+            again = missing_script(message) and self.may_send_again(bit)
+            if again and self._voters.nodes[node].send_source(self._command, self):
+                return
             # An error can come from the middle of a script, after its SET: the node stays one that is to be released.
             self._fail(node, failure(message))
             return
         if not self._open & bit:
             self.late(node, reply)
             return
-        abstains = self._voters.nodes[node].abstains
-        granted = self.read(node, reply)
-        if abstains is not None:
+        if self.elects and (abstains := self._voters.nodes[node].abstains) is not None:
             self._fail(node, abstains)
             return
-        if granted:
+        if self.read(node, reply):
             self.holders |= bit
             self.tally.granted += 1
         else:
@@ -157,7 +159,8 @@ class Round:
         each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
         answered = self.tally.nodes - self.tally.failed
         return QuorumUnavailable(
-            f"{what}: only {answered} of {self.tally.nodes} masters could vote and {self.tally.needed} are needed ({each})",
+            f"{what}: only {answered} of {self.tally.nodes} masters could vote and {self.tally.needed} are needed "
+            f"({each})",
             names=names,
             nodes=causes,
         )

@@ -25,7 +25,7 @@ from .lock import Lock
 from .locked import Conflict, check_conflict, under
 
 if TYPE_CHECKING:
-    from redis.asyncio import ConnectionPool, Redis
+    from ._dial import Source
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class Redlock:
 
     def __init__(
         self,
-        nodes: Iterable[str | Redis | ConnectionPool],
+        nodes: Iterable[Source],
         *,
         ttl: Duration = 10.0,
         wait: Duration | None = 10.0,
@@ -247,7 +247,7 @@ class Redlock:
         if engine is not None and engine.loop is loop and not engine.closed and engine.forks == _forks:
             return engine
         if engine is not None and engine.forks != _forks:
-            # Inherited through fork(): its sockets and its loop are the parent's. Neither used, nor closed, nor collected.
+            # Inherited through fork(): its sockets and its loop are the parent's. Neither used, closed, nor collected.
             self._inherited.append(engine)
         elif engine is not None and engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
             raise ConfigurationError(
@@ -274,7 +274,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _targets(nodes: Iterable[str | Redis | ConnectionPool]) -> list[Target]:
+def _targets(nodes: Iterable[Source]) -> list[Target]:
     if isinstance(nodes, str | bytes):
         raise ConfigurationError("nodes is a list of URLs or clients, one for each master, not one string")
     targets = [Target(node) for node in nodes]

@@ -192,8 +192,7 @@ class Detached:
 def read_detached(text: str) -> Detached:
     """What `Lease.detach` wrote, or a ConfigurationError."""
     try:
-        if not text.startswith(FORMAT):
-            raise ValueError(text)
-        return Detached(**json.loads(base64.urlsafe_b64decode(text.removeprefix(FORMAT))))
+        head, dot, body = text.partition(".")
+        return Detached(**json.loads(base64.urlsafe_b64decode(body if head + dot == FORMAT else "")))
     except (ValueError, TypeError, AttributeError):
         raise ConfigurationError(f"not a text that Lease.detach() returned: {text!r:.40}") from None

@@ -32,17 +32,8 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; returns the exit status."""
-    words = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, purpose in COMMANDS.items():
-        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if words[:1] == [name]:
-            command = cast("Command", import_module(f".{name}", __name__))
-            command.configure(subparser)
-            subparser.set_defaults(run=command.run)
-    arguments = parser.parse_args(words)
     try:
+        arguments = _parsed(sys.argv[1:] if argv is None else list(argv))
         status: int = arguments.run(arguments)
         if sys.stdout is not None:  # closed by `>&-`
             sys.stdout.flush()
@@ -56,6 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"{PROG}: {error}", file=sys.stderr)
     return status
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, purpose in COMMANDS.items():
+        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        if words[:1] == [name]:
+            command = cast("Command", import_module(f".{name}", __name__))
+            command.configure(subparser)
+            subparser.set_defaults(run=command.run)
+    return parser.parse_args(words)
 
 
 def positive(text: str) -> int:

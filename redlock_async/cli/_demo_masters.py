@@ -41,10 +41,11 @@ class Master:
         if self.status is None:
             return ""
         if self.state == "held out":
-            return f"lost its data: votes again in {max(self.votes_at - time.monotonic(), 0.0):.1f} s"
+            return f"{max(self.votes_at - time.monotonic(), 0.0):.1f} s left, for it lost its data"
         if self.state == "up" and self.status.latency is not None:
             return f"answers in {self.status.latency * 1000:.1f} ms"
-        return self.status.error or ""
+        error = self.status.error or ""
+        return "refuses connections" if "Connect call failed" in error else error  # asyncio's own words are longer
 
 
 class Masters:
@@ -77,7 +78,7 @@ class Masters:
     def freeze(self, index: int) -> str:
         """SIGSTOP it."""
         self._cluster.pause(index)
-        return self._did(index, "FROZEN", "froze master {} (SIGSTOP): it takes connections and never answers")
+        return self._did(index, "FROZEN", "froze master {} (SIGSTOP): it connects but never answers")
 
     def thaw(self, index: int) -> str:
         """SIGCONT it."""
@@ -87,7 +88,7 @@ class Masters:
     def restart(self, index: int) -> str:
         """Start it again."""
         self._cluster.restart(index)
-        return self._did(index, "restarted", "restarted master {}, empty: no vote until every lease it forgot is over")
+        return self._did(index, "restarted", "restarted master {}, empty: it must not vote at once")
 
     def _did(self, index: int, deed: str, text: str) -> str:
         self.all[index].deed = deed

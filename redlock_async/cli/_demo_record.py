@@ -89,11 +89,13 @@ class Record:
         self.holds = 0
         self.by_process: Counter[int] = Counter()
         self.last: Hold | None = None
+        self.handed_over = 0
+        """How often the lock passed from one process to another."""
         self.longest_gap = 0.0
         """Seconds between one holder's last act and the next one's first."""
         self.inversion: tuple[Hold, Hold] | None = None
         """The first two of which the later has no greater fence."""
-        self._handed_over: deque[float] = deque()
+        self._lately: deque[float] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -117,15 +119,16 @@ class Record:
     def _follows(self, before: Hold, after: Hold) -> None:
         self.longest_gap = max(self.longest_gap, after.since - before.until)
         if after.process != before.process:
-            self._handed_over.append(after.since)
+            self.handed_over += 1
+            self._lately.append(after.since)
         if after.fence <= before.fence and self.inversion is None:
             self.inversion = before, after
 
-    def hand_overs(self, now: float) -> float:
-        """How often the lock passed from one process to another lately, a second."""
-        while self._handed_over and self._handed_over[0] < now - WINDOW:
-            self._handed_over.popleft()
-        return len(self._handed_over) / WINDOW
+    def hand_over_rate(self, now: float) -> float:
+        """How often that happened lately, a second."""
+        while self._lately and self._lately[0] < now - WINDOW:
+            self._lately.popleft()
+        return len(self._lately) / WINDOW
 
     def forget_unguarded(self) -> None:
         """Begin that counter anew."""

@@ -29,6 +29,7 @@ class Stage:
     began_at: float = field(default_factory=time.monotonic)
     title: str = ""
     unguarded_over: bool = False
+    over: bool = False
 
     @property
     def total(self) -> int:
@@ -62,7 +63,7 @@ class View(Protocol):
 class PlainView:
     """Lines, one below the other."""
 
-    def __init__(self, out: TextIO, stage: Stage) -> None:
+    def __init__(self, out: TextIO | None, stage: Stage) -> None:
         self._out = out
         self._stage = stage
         self._due_at = 0.0
@@ -81,7 +82,7 @@ class PlainView:
         if now < self._due_at or stage.record.last is None:
             return
         self._due_at = now + PROGRESS_EVERY
-        last, rate = stage.record.last, stage.record.hand_overs(now)
+        last, rate = stage.record.last, stage.record.hand_over_rate(now)
         self._line(
             f"  {stage.record.guarded} of {stage.total}, held by process {last.process}, fence {last.fence}, "
             f"{rate:.0f} hand-overs/s, {stage.masters.voting} of {len(stage.masters.all)} masters vote"
@@ -122,18 +123,18 @@ class LiveView:
         head: list[Line] = [self._heading(width), (Span(f"  {stage.title}", "yellow"),), ()]
         masters = self._masters()
         counters: list[Line] = [
+            self._counter("without the lock", stage.record.unguarded, width, self._lost()),
             self._counter("with the lock", stage.record.guarded, width, self._pace()),
-            self._counter("without it", stage.record.unguarded, width, self._lost()),
             self._holder(),
         ]
-        news: list[Line] = [(), *self._news]
         room = height - len(head) - len(masters) - len(counters) - 2
         # What a low terminal has no room for goes, the least telling first.
         processes = self._processes(width)
         if len(processes) > room:
             processes = [*processes[: max(room - 1, 0)], (Span("  ...", "dim"),)][: max(room, 0)]
         frame = [*head, *masters, (), *processes, (), *counters]
-        return [*frame, *news] if len(frame) + NEWS + 1 <= height else frame
+        # At the end the room is for what comes below.
+        return frame if stage.over or len(frame) + NEWS + 1 > height else [*frame, (), *self._news]
 
     def _heading(self, width: int) -> Line:
         stage = self._stage
@@ -142,14 +143,14 @@ class LiveView:
         return Span(text, "bold"), Span(clock.rjust(max(width - len(text), 0)), "dim")
 
     def _masters(self) -> list[Line]:
-        heading = Span(f"  {'master':25}{'the demo':13}{'the library says'}", "dim")
+        heading = Span(f"  {'master':21}{'the demo':12}{'the library says'}", "dim")
         return [(heading,), *map(self._master, self._stage.masters.all)]
 
     @staticmethod
     def _master(master: Master) -> Line:
         return (
-            Span(f"  {master.number}  {master.address:22}"),
-            Span(f"{master.deed:13}", DEED_STYLES.get(master.deed, "")),
+            Span(f"  {master.number}  {master.address:18}"),
+            Span(f"{master.deed:12}", DEED_STYLES.get(master.deed, "")),
             Span(f"{master.state:10}", STATE_STYLES.get(master.state, "")),
             Span(master.detail, "dim"),
         )
@@ -160,9 +161,9 @@ class LiveView:
         lines: list[Line] = []
         for number in range(1, stage.processes + 1):
             done = stage.record.by_process[number]
-            holds = last is not None and last.process == number and stage.record.guarded < stage.total
+            holds = last is not None and last.process == number and not stage.over
             lines.append((
-                Span(f"  process {number:<5}"),
+                Span(f"  process {number:<10}"),
                 Span(self._bar(done, stage.increments, width), "cyan"),
                 Span(f"  {done:>5} of {stage.increments:<6}"),
                 Span("holds it" if holds else "", "bold"),
@@ -171,18 +172,20 @@ class LiveView:
 
     def _counter(self, name: str, value: int, width: int, remark: Span) -> Line:
         return (
-            Span(f"  {name:14}"),
-            Span(self._bar(value, self._stage.total, width - 1), "red" if remark.style == "alarm" else "green"),
+            Span(f"  {name:18}"),
+            Span(self._bar(value, self._stage.total, width), "red" if remark.style == "alarm" else "green"),
             Span(f"  {value:>5} of {self._stage.total:<6}", "bold"),
             remark,
         )
 
     def _bar(self, value: int, of: int, width: int) -> str:
-        return bar(value / of, max(width - 56, 8), plain=self._screen.plain)
+        return bar(value / of, max(width - 54, 8), plain=self._screen.plain)
 
     def _pace(self) -> Span:
-        rate = self._stage.record.hand_overs(time.monotonic())
-        return Span(f"{rate:.0f} hand-overs/s")
+        record = self._stage.record
+        if self._stage.over:
+            return Span(f"{record.handed_over} hand-overs")
+        return Span(f"{record.hand_over_rate(time.monotonic()):.0f} hand-overs/s" if record.last is not None else "")
 
     def _lost(self) -> Span:
         return Span(f"{self._stage.unguarded_lost} lost" if self._stage.unguarded_over else "", "alarm")
@@ -191,7 +194,8 @@ class LiveView:
         record = self._stage.record
         if record.last is None:
             return ()
+        last = "last " if self._stage.over else ""
         return (
-            Span(f"  held by process {record.last.process} with fence {record.last.fence}; "),
-            Span(f"longest gap {record.longest_gap * 1000:.0f} ms", "dim"),
+            Span(f"  {last}held by process {record.last.process}, fence {record.last.fence}"),
+            Span(f", longest gap {record.longest_gap * 1000:.0f} ms"),
         )

@@ -33,9 +33,9 @@ class Span(NamedTuple):
 Line = Sequence[Span]
 
 
-def is_live(out: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a frame can be redrawn there."""
-    return out.isatty() and environ.get("TERM", "dumb") != "dumb"
+def is_live(out: TextIO | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a frame can be redrawn there; None is an output that was closed before we began."""
+    return out is not None and out.isatty() and environ.get("TERM", "dumb") != "dumb"
 
 
 def bar(part: float, width: int, *, plain: bool = False) -> str:

@@ -79,6 +79,7 @@ async def _play(processes: int, increments: int) -> int:
                 except WorkerError as error:
                     problem = str(error)
                 record.read()
+                stage.over = True
                 view.show()
         return _verdict(stage, problem)
 
@@ -121,7 +122,7 @@ async def _act(crew: Crew, stage: Stage, view: View) -> None:
     """First without the lock; then with it, while masters fail."""
     view.deed(f"started {MASTERS} masters, starting {stage.processes} processes")
     async with crew:
-        view.deed("without the lock, each process reads a counter, pauses, and writes it back plus 1")
+        view.deed("without the lock: each reads, pauses, writes back plus 1")
         await _unguarded(crew, stage, view)
         view.deed("now they do the same under the lock")
         await asyncio.gather(crew.do("guarded"), _fail(stage, view))

@@ -123,13 +123,9 @@ async def test_replica_is_refused(serve, use):
         raise AssertionError
 
     try:
+        uses = {"acquire": lambda: redlock("x").acquire(), "enter": redlock.__aenter__, "decorator": function}
         with pytest.raises(ConfigurationError, match="replica") as caught:
-            if use == "acquire":
-                await redlock("x").acquire()
-            elif use == "enter":
-                await redlock.__aenter__()
-            else:
-                await function()
+            await uses[use]()
         assert f"{HOST}:{replica}" in str(caught.value)
     finally:
         await redlock.aclose()
@@ -181,13 +177,13 @@ def users(serve):
 @pytest.mark.parametrize(
     "right",
     [
-        "-info", "-client", "-client|tracking", "-client|kill", "-client|setinfo", "-client|setname", "-client|id",
+        "-info", "-client +client|setname", "-client|tracking", "-client|kill", "-client|setinfo", "-client|id",
         "-delifeq", "-script", "-script|load", "-config", "-@admin", "-@dangerous",
     ],
 )  # fmt: skip
 async def test_right_that_can_be_done_without(users, right):
     """The lock works: by polling, by scripts, without knowing who the server is."""
-    await locks(users(right), retry_delay=0.05)
+    await locks(users(*right.split()), retry_delay=0.05)
 
 
 @pytest.mark.asyncio
@@ -217,13 +213,19 @@ async def test_reconnecting_without_the_right_to_kill(users):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("rights", [("-eval", "-evalsha"), ("-@scripting",), ("-set",), ("-@write",), ("resetkeys",)])
-async def test_right_that_cannot_be_done_without_fails_at_once(users, rights):
-    """Asking again cannot help: the error names every node and the right, long before the wait is over."""
-    error = await refused(users(*rights), wait=30, at_once=True)
-    assert len(error.nodes) == 3
+@pytest.mark.parametrize(
+    ("rights", "named"),
+    [
+        ("-eval -evalsha", "eval"), ("-@scripting", "eval"), ("-@write", "set"), ("-set", "set"), ("-getset", "getset"),
+        ("resetkeys", "key"), ("-client|setname", "client|setname"),
+    ],
+)  # fmt: skip
+async def test_right_that_cannot_be_done_without_fails_at_once(users, rights, named):
+    """Asking again cannot help: the error names the nodes and the right, long before the wait is over."""
+    error = await refused(users(*rights.split()), wait=4, at_once=True)
+    assert len(error.nodes) >= 2  # those that ruled a quorum out
     assert all(isinstance(cause, NodeDenied) for cause in error.nodes.values())
-    assert "NOPERM" in str(error)
+    assert named in str(error)
 
 
 @pytest.mark.asyncio
@@ -235,8 +237,6 @@ async def test_user_without_rights_on_a_minority_is_outvoted(serve):
 
 
 # Servers that refuse for now
-
-GOOD = ()
 
 
 def oom(serve, nodes):
@@ -264,12 +264,12 @@ def full(serve, nodes):
 def loading(serve, nodes):
     """Servers that load their data for some seconds."""
     ports = serve(
-        nodes, "--enable-debug-command", "yes", "--key-load-delay", "5000", "--loading-process-events-interval-bytes",
+        nodes, "--enable-debug-command", "yes", "--key-load-delay", "2000", "--loading-process-events-interval-bytes",
         "1024",
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         for port in ports:
-            ask(port, "DEBUG", "POPULATE", 1000, "key", 200)
+            ask(port, "DEBUG", "POPULATE", 2500, "key", 200)
             client = redis.Redis(host=HOST, port=port, single_connection_client=True)
             stack.enter_context(client)
             client.connection.send_command("DEBUG", "RELOAD")
@@ -297,7 +297,7 @@ async def test_majority_that_refuses_is_named_with_its_cause(serve, cause):
     """Within the wait, by node; at once where waiting cannot help."""
     with refusing(cause, serve, 2) as bad:
         denied = cause == "NOAUTH"
-        error = await refused([*map(url, bad), url(*serve(1))], wait=30 if denied else 0.4, at_once=denied)
+        error = await refused([*map(url, bad), url(*serve(1))], wait=30 if denied else 1, at_once=denied)
     assert set(error.nodes) >= {f"{HOST}:{port}" for port in bad}
     for port in bad:
         assert cause in str(error.nodes[f"{HOST}:{port}"])
@@ -392,6 +392,11 @@ SECRET_CASES = {
     "bad scheme": lambda _serve, _good: [f"reddis://jo:{SECRET}@{HOST}"],
     "bad brackets": lambda _serve, _good: [f"redis://jo:{SECRET}@[::1"],
     "unescaped": lambda _serve, _good: [f"redis://jo:{SECRET}/{SECRET}@{HOST}:6379"],
+    "unescaped question": lambda _serve, _good: [f"redis://jo:{SECRET}?{SECRET}@{HOST}:6379"],
+    "unescaped hash": lambda _serve, _good: [f"redis://jo:{SECRET}#{SECRET}@{HOST}:6379"],
+    "no host": lambda _serve, _good: [f"redis://jo:{SECRET}"],
+    "no scheme": lambda _serve, _good: [f"jo:{SECRET}@{HOST}:6379"],
+    "no slashes": lambda _serve, _good: [f"redis:jo:{SECRET}@{HOST}:6379"],
     "unescaped at": lambda _serve, _good: [f"redis://jo:{SECRET}@{SECRET}@nowhere.invalid"],
     "unknown option": lambda _serve, _good: [f"redis://jo:{SECRET}@{HOST}?no_such_option=1"],
     "bad option": lambda _serve, _good: [f"redis://jo:{SECRET}@{HOST}?socket_timeout=soon"],

@@ -1,0 +1,362 @@
+"""The README is true: its snippets run, its tables name what exists.
+
+The convention for a ```python block:
+
+- It is shown as a user writes it and run by itself, against five real masters of its own. `await`, `async with` and
+  `async for` may stand at the top level.
+- The URLs in it are replaced, in the order of their first appearance, by those of the masters. REDLOCK_NODES is set to
+  all of them, and `redlock_async.redlock` is a client that has not been used.
+- The names in `stand_ins` are there without an import: `redlock`, and what the README calls the reader's own code.
+- An invisible line before it, `<!-- not run: reason -->`, keeps it from being run. They are listed in `NOT_RUN`.
+
+FastAPI and aiohttp applications are not only defined but served.
+"""
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import inspect
+import re
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+import redlock_async
+from redlock_async import LockTimeout, Redlock, RedlockError
+from redlock_async.client import DefaultRedlock
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+TEXT = README.read_text("utf-8")
+NOT_RUN: set[str] = set()  # the reasons given in the README
+LONGEST = 20.0  # seconds one snippet may take
+
+BLOCK = re.compile(
+    r"(?:<!-- not run: (?P<reason>.+?) -->\n)?^```python\n(?P<source>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+URL = re.compile(r"(?:rediss?|unix)://[^\"'\s,\]]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One ```python block."""
+
+    line: int
+    source: str
+    reason: str | None
+
+    def __repr__(self):
+        return f"line {self.line}"
+
+    def compiled(self, urls) -> CodeType:
+        """The block with its URLs replaced; errors show the README's own lines."""
+        known = {}
+        source = URL.sub(lambda found: known.setdefault(found[0], urls[len(known) % len(urls)]), self.source)
+        source = "\n" * (self.line - 1) + source
+        return compile(source, str(README), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+BLOCKS = [
+    Block(TEXT.count("\n", 0, match.start("source")) + 1, match["source"], match["reason"])
+    for match in BLOCK.finditer(TEXT)
+]
+
+
+def stand_ins(redlock):
+    """The names a snippet may use without importing them."""
+
+    async def work():
+        await asyncio.sleep(0.01)
+
+    async def charge(what, *, fence):
+        assert isinstance(what, str)
+        assert fence > 0
+
+    async def undo():
+        await asyncio.sleep(0)
+
+    return {
+        "__name__": "readme",
+        "redlock": redlock,
+        "work": work,
+        "charge": charge,
+        "undo": undo,
+        "queue": ["a part"],
+    }
+
+
+async def run(block, urls, monkeypatch):
+    """Run a block; returns the names it leaves behind."""
+    default = DefaultRedlock()
+    monkeypatch.setattr(redlock_async, "redlock", default)
+    monkeypatch.setenv("REDLOCK_NODES", ",".join(urls))
+    async with Redlock(urls) as redlock:
+        names = stand_ins(redlock)
+        try:
+            async with asyncio.timeout(LONGEST):
+                result = eval(block.compiled(urls), names)  # noqa: S307 - our own README
+                if inspect.isawaitable(result):
+                    await result
+        finally:
+            if "_settings" in default.__dict__:  # it was used
+                await default.aclose()
+    return names
+
+
+def block_with(text):
+    """The one block that contains that text."""
+    (block,) = [block for block in BLOCKS if text in block.source]
+    return block
+
+
+@contextlib.asynccontextmanager
+async def held(urls, name):
+    """Somebody else holds that name."""
+    async with Redlock(urls, owner="somebody") as other, other(name):
+        yield
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.reason is None], ids=repr)
+async def test_snippet_runs(block, cluster, monkeypatch):
+    """Every snippet does what it shows, without an error."""
+    await run(block, cluster.urls, monkeypatch)
+
+
+def test_only_listed_snippets_are_not_run():
+    """A snippet that is not run is listed above, with its reason."""
+    assert {block.reason for block in BLOCKS if block.reason is not None} == NOT_RUN
+
+
+def test_no_snippet_is_missed():
+    """Every ```python fence was found, and no other spelling of it is used."""
+    assert len(BLOCKS) == TEXT.count("```python")
+    assert not re.search(r"```(py|python3|pycon)\n", TEXT)
+
+
+@pytest.mark.asyncio
+async def test_first_example_names_the_holder(cluster, monkeypatch, capsys):
+    """The first example tells who is at it when the lock is held."""
+    block = dataclasses.replace(BLOCKS[0], source=BLOCKS[0].source.replace("wait=3", "wait=0.1"))
+    async with held(cluster.urls, "orders:42"):
+        await run(block, cluster.urls, monkeypatch)
+    assert capsys.readouterr().out == "somebody is at it\n"
+
+
+@pytest.mark.asyncio
+async def test_fastapi_application_serves(cluster, monkeypatch):
+    """The FastAPI application charges under a lock, and answers 409 and 503 when it cannot have it."""
+    from httpx import ASGITransport, AsyncClient  # noqa: PLC0415 - only here
+
+    names = await run(block_with("FastAPI("), cluster.urls, monkeypatch)
+    app = names["app"]
+    async with (
+        app.router.lifespan_context(app),
+        AsyncClient(transport=ASGITransport(app), base_url="http://readme") as client,
+    ):
+        first, second = [await client.post("/orders/42/charge") for _ in range(2)]
+        assert (first.status_code, second.status_code) == (200, 200)
+        assert first.json()["fence"] < second.json()["fence"]
+        async with held(cluster.urls, "orders:42"):
+            assert (await client.post("/orders/42/charge")).status_code == 409
+        for node in range(3):
+            cluster.kill(node)
+        assert (await client.post("/orders/42/charge")).status_code == 503
+
+
+@pytest.mark.asyncio
+async def test_aiohttp_application_serves(cluster, monkeypatch):
+    """The aiohttp application charges under a lock, and answers 409 while it is held."""
+    from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415 - only here
+
+    names = await run(block_with("web.Application("), cluster.urls, monkeypatch)
+    async with TestClient(TestServer(names["app"])) as client:
+        async with client.post("/orders/42/charge") as response:
+            assert response.status == 200
+            assert (await response.json())["fence"] > 0
+        async with held(cluster.urls, "orders:42"), client.post("/orders/42/charge") as response:
+            assert response.status == 409
+
+
+@pytest.mark.asyncio
+async def test_cleanup_of_a_lost_body_runs_under_the_shield(cluster, monkeypatch):
+    """The shielded cleanup finishes inside what is left of a lease whose renewal failed."""
+    urls, cleaned = cluster.urls, []
+
+    async def work():
+        for node in range(3):
+            cluster.kill(node)
+        await asyncio.Event().wait()
+
+    async def undo():
+        await asyncio.sleep(0.01)
+        cleaned.append(names["lease"].remaining)
+
+    async with Redlock(urls, ttl=1, node_timeout=0.1) as redlock:
+        names = stand_ins(redlock) | {"work": work, "undo": undo}
+        monkeypatch.setenv("REDLOCK_NODES", ",".join(urls))
+        with pytest.raises(redlock_async.LockLost):
+            await eval(block_with("await undo()").compiled(urls), names)  # noqa: S307 - our own README
+    assert cleaned
+    assert cleaned[0] > 0
+
+
+def test_fencing_sql_refuses_a_late_write():
+    """The SQL lets a holder write twice, and an earlier holder not at all."""
+    (sql,) = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
+    database = sqlite3.connect(":memory:")
+    try:
+        database.execute("CREATE TABLE accounts (id INTEGER, balance INTEGER, fence BIGINT DEFAULT 0)")
+        database.execute("INSERT INTO accounts (id, balance) VALUES (1, 0)")
+        changed = [
+            database.execute(sql, {"id": 1, "balance": balance, "fence": fence}).rowcount
+            for balance, fence in ((10, 7), (11, 7), (12, 6), (13, 8))
+        ]
+        assert changed == [1, 1, 0, 1]
+        assert database.execute("SELECT balance, fence FROM accounts").fetchone() == (13, 8)
+    finally:
+        database.close()
+
+
+def table(header):
+    """The rows of the table whose header begins like that, as lists of cells."""
+    lines = TEXT.splitlines()
+    (start,) = [number for number, line in enumerate(lines) if line.startswith(header)]
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return rows
+
+
+def code(cell):
+    """What stands between the backticks of a cell."""
+    found = re.fullmatch(r"`([^`]+)`", cell)
+    assert found, cell
+    return found[1]
+
+
+def test_client_options_are_those_of_the_signature():
+    """The table has every option of Redlock, with its default and its variable."""
+    rows = table("| option | default | variable |")
+    parameters = inspect.signature(Redlock).parameters
+    shown = {code(row[0]): ast.literal_eval(code(row[1])) for row in rows}
+    assert shown == {name: each.default for name, each in parameters.items() if name != "nodes"}
+    assert [code(row[2]) for row in rows] == [f"REDLOCK_{name.upper()}" for name in shown]
+
+
+def test_every_variable_is_read():
+    """Redlock.from_env takes each variable of the table: a wrong value of it is refused or used."""
+    for row in table("| option | default | variable |"):
+        option, variable = code(row[0]), code(row[2])
+        environment = {"REDLOCK_NODES": "redis://10.0.0.1:6379", variable: "\x00"}
+        if option == "namespace":
+            assert Redlock.from_env(environment)._settings.namespace == "\x00"
+        else:
+            with pytest.raises(redlock_async.ConfigurationError, match=rf"{variable}|{option}"):
+                Redlock.from_env(environment)
+
+
+def test_lock_options_are_those_of_the_call():
+    """The second table and the client's own three are what a lock takes."""
+    shown = {code(row[0]): ast.literal_eval(code(row[1])) for row in table("| option | default | what it does |")}
+    taken = {
+        name: each.default
+        for name, each in inspect.signature(Redlock.__call__).parameters.items()
+        if each.kind is each.KEYWORD_ONLY and name not in {"ttl", "wait", "fencing"}
+    }
+    assert shown == taken
+
+
+def test_errors_are_those_of_the_package():
+    """The table names every error there is, and no other."""
+    shown = {code(row[0]) for row in table("| error | when |")}
+    public = {getattr(redlock_async, name) for name in redlock_async.__all__}
+    errors = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, RedlockError)}
+    assert shown == errors
+    assert issubclass(LockTimeout, TimeoutError)
+
+
+def test_events_are_those_of_the_package():
+    """Every kind of event is named."""
+    from redlock_async.events import Kind  # noqa: PLC0415 - only here
+
+    section = TEXT.partition("\nThe kinds of events: ")[2].partition("\n\n")[0].partition("Callbacks")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == set(Kind.__args__)
+
+
+def test_keys_are_those_of_the_package():
+    """Every key the library may touch is in the table."""
+    from redlock_async._keys import FENCES, RESERVED, Keys  # noqa: PLC0415 - only here
+
+    keys = Keys("")
+    for key in (keys.born, keys.longest_ttl, keys.probe):
+        assert f"`{key.decode()}`" in TEXT
+    assert f"`{RESERVED}fence:N`" in TEXT
+    assert f"from 0 to {FENCES - 1}" in TEXT
+
+
+def test_links_lead_somewhere():
+    """Every link to a section has its section, and every file that is named exists."""
+    headings = {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
+    layout = [cell for row in table("| file | what lives there |") for cell in re.findall(r"`([^`]+)`", row[0])]
+    assert [each for each in layout if not (README.parent / "redlock_async" / each).exists()] == []
+
+
+@pytest.mark.asyncio
+async def test_acl_user_suffices(cluster):
+    """The ACL in the README lets the library do everything, on the servers it has here."""
+    import redis  # noqa: PLC0415 - only here
+
+    (rules,) = re.findall(r"```text\nACL SETUSER locks (.*?)```", TEXT, re.DOTALL)
+    for url in cluster.urls:
+        with redis.Redis.from_url(url) as client:
+            client.execute_command("ACL", "SETUSER", "locks", *rules.split())
+            for native in ("+delifeq", "+delex"):
+                with contextlib.suppress(redis.ResponseError):  # a server that does not have it
+                    client.execute_command("ACL", "SETUSER", "locks", native)
+    urls = [url.replace("redis://", "redis://locks:secret@") for url in cluster.urls]
+    async with Redlock(urls) as redlock:
+        for fencing in (True, False):
+            async with redlock("orders:1", "orders:2", fencing=fencing, ttl=1) as lease:
+                await lease.extend()
+            async with redlock("orders:1", fencing=fencing, ttl=1, hold_at_least=0.05):
+                assert await redlock.inspect("orders:1") is not None
+        await redlock.force_release("orders:1")
+        for node in await redlock.status():
+            assert node.votes
+            assert node.tracking
+            assert None not in (node.role, node.persistence, node.eviction, node.run_id)
+
+
+def test_snippets_are_typed(tmp_path):
+    """mypy in strict mode finds nothing in the snippets."""
+    pytest.importorskip("mypy", reason="mypy comes with `make setup`, not with `make test`")
+    head = """
+    from redlock_async import Redlock
+
+    redlock: Redlock
+    queue: list[str]
+    async def work() -> None: ...
+    async def charge(what: str, *, fence: int | None) -> None: ...
+    async def undo() -> None: ...
+    """
+    parts = [textwrap.dedent(head)]
+    parts += [f"async def line_{block.line}() -> None:\n{textwrap.indent(block.source, '    ')}" for block in BLOCKS]
+    file = tmp_path / "snippets.py"
+    file.write_text("\n".join(parts), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+        cwd=README.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
