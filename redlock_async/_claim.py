@@ -6,12 +6,11 @@ they know only through this. No I/O.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
-from ._node import Node
+from ._round import Voters
 from ._scripts import Command
 
 
@@ -23,13 +22,9 @@ class Held:
     expires_in: float | None
 
 
-class Ground(Protocol):
+class Ground(Voters, Protocol):
     """What a claim may use of the client that asks."""
 
-    loop: asyncio.AbstractEventLoop
-    nodes: Sequence[Node]
-    needed: int
-    now: Callable[[], float]
     wall_us: Callable[[], int]
     node_timeout: float
     owner: bytes

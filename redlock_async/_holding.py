@@ -27,6 +27,7 @@ class Keeper(Protocol):
 
     def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
         """Send its release, and forget it."""
+        ...
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""

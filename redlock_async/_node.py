@@ -54,9 +54,11 @@ class Cluster(Protocol):
     @property
     def connect_timeout(self) -> float:
         """How long opening a connection may take in all."""
+        ...
 
     def mark_command(self) -> Command:
         """The command that reads a node's mark."""
+        ...
 
     async def gathered(self, node: Node) -> None:
         """Wait until all nodes of a first look can be marked at once."""
@@ -77,9 +79,11 @@ class Address(Protocol):
     @property
     def label(self) -> str:
         """What it is called."""
+        ...
 
     async def open(self, protocol: Wire, client_name: str, within: float) -> bool:
         """Connect `protocol` within so many seconds; returns whether the server pushes."""
+        ...
 
 
 class Node:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -15,8 +15,7 @@ from typing import Protocol
 from ._claim import Claim
 from ._holding import Holding
 from ._lease import Phase, Step
-from ._node import Node
-from ._round import Round
+from ._round import Round, Voters
 from .events import Counters, Events
 
 BATCH = 100
@@ -26,13 +25,9 @@ SUSPICION = 0.001
 """Seconds from the first report that a held key changed to the look at it: the other nodes' reports come meanwhile."""
 
 
-class Clients(Protocol):
+class Clients(Voters, Protocol):
     """What renewals need of the client they are for."""
 
-    loop: asyncio.AbstractEventLoop
-    nodes: Sequence[Node]
-    needed: int
-    now: Callable[[], float]
     node_timeout: float
     counters: Counters
     events: Events

@@ -21,6 +21,7 @@ class Contender(Protocol):
     @property
     def asked(self) -> bool:
         """Whether it has had an answer at all."""
+        ...
 
 
 class Turn:

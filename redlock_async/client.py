@@ -34,11 +34,13 @@ R = TypeVar("R")
 class _Locked(Protocol):
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
         """The function under a lock."""
+        ...
 
 
 class _LockedOrSkipped(Protocol):
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
         """The function under a lock, or None."""
+        ...
 
 
 class Redlock:
