@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ._claim import Claim, Held
 from ._fencing import choose
 from ._node import Node
-from ._quorum import Tally
+from ._quorum import Tally, Verdict
 from ._round import Round, Voters
 from ._scripts import Command
 
@@ -13,38 +15,63 @@ from ._scripts import Command
 class Acquire(Round):
     """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
 
-    __slots__ = ("_claim", "_freed", "_probing", "fences", "holding")
+    __slots__ = ("_claim", "_freed", "_hedge", "_patience", "_probing", "fences", "holding")
 
     elects = True
 
-    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
+    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, patience: float) -> None:
         super().__init__(voters, command, timeout)
         self._claim = claim
+        self._patience = min(patience, timeout / 2)
+        """Seconds that contention waits for a silent node: whoever holds votes for longer keeps everybody out."""
+        self._hedge: asyncio.TimerHandle | None = None
         self._probing = False
         self._freed = 0
         self.fences: dict[int, int] = {}
         self.holding: dict[int, Held] = {}
 
     def ask_first(self, node: Node) -> None:
-        """Ask that node alone, and the others only when it grants.
+        """Ask that node alone, and the others only when it grants, or does not answer soon.
 
         Contenders who all start at the same node do not split the vote, and each lost race costs one command.
         """
         self._probing = True
         self.tally = Tally(1, 1)
+        self._wait_no_longer_than_patience()
         self.ask(node)
 
     def _answered(self, bit: int) -> None:
         if self._probing and not self.tally.refused:
-            # Granted, or failed: now all the others are asked, and the count is the usual one.
-            self._probing = False
-            before, voters = self.tally, self._voters
-            self.tally = Tally(len(voters.nodes), voters.needed, granted=before.granted, failed=before.failed)
-            super()._answered(bit)
-            if not self._settled:
-                self.ask_all()
-        else:
-            super()._answered(bit)
+            self._open &= ~bit
+            self._ask_the_others()
+            bit = 0
+        super()._answered(bit)
+        if self.tally.refused and not self._settled and self._hedge is None:
+            self._wait_no_longer_than_patience()
+
+    def _ask_the_others(self) -> None:
+        self._probing = False
+        before, voters = self.tally, self._voters
+        self.tally = Tally(len(voters.nodes), voters.needed, granted=before.granted, failed=before.failed)
+        if not self._settled:
+            self.ask_all()
+
+    def _wait_no_longer_than_patience(self) -> None:
+        self._hedge = self._voters.loop.call_later(self._patience, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        if self._settled:
+            return
+        if self._probing:
+            self._ask_the_others()
+        elif self.tally.refused:
+            # Somebody else is there, and the node that could decide is silent: let go of the votes we have.
+            self._settle(Verdict.REFUSED)
+
+    def _settle(self, verdict: Verdict) -> None:
+        super()._settle(verdict)
+        if self._hedge is not None:
+            self._hedge.cancel()
 
     def read(self, node: int, reply: object) -> bool:
         got = self._claim.grant(reply)

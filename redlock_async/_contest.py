@@ -21,6 +21,9 @@ from .events import Counters
 RACES = 2
 """Lost races after which one node is asked before the others."""
 
+SILENCE = 0.01
+"""Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
+
 STALLED = 5
 """Pauses after which a contender that asks one node first asks them all again: that one may hold an orphan."""
 
@@ -103,7 +106,7 @@ class Contest:
         timeout = min(ground.node_timeout, ttl / 4)
         ttl_ms = round(ttl * 1000)
         command = (claim.acquire if plain else claim.contend)(token, ttl_ms, ground.wall_us())
-        self._round = round_ = Acquire(ground, claim, command, timeout)
+        self._round = round_ = Acquire(ground, claim, command, timeout, max(SILENCE, 4 * ground.round_trip))
         self._trouble = None
         if probe is None:
             round_.ask_all()

@@ -208,8 +208,9 @@ class Holding(Term):
                 names=self.claim.names,
             )
         error = round_.unavailable(
-            f"the release of {self.shown} was sent but not confirmed; what is left expires within the ttl",
+            f"the release of {self.shown} was sent, and what is left of it expires within the ttl",
             self.claim.names,
+            "confirmed it",
         )
         keeper.unconfirmed(self, error)
         raise error

@@ -134,12 +134,15 @@ class Round:
     def _answered(self, bit: int) -> None:
         self._open &= ~bit
         if not self._settled and (verdict := self.tally.verdict) is not Verdict.PENDING:
-            self._settled = True
-            if not self._future.done():
-                self._future.set_result(verdict)
+            self._settle(verdict)
         if not self._open and self.tally.granted + self.tally.refused + self.tally.failed >= self.tally.nodes:
             self._timer.cancel()
             self.concluded()
+
+    def _settle(self, verdict: Verdict) -> None:
+        self._settled = True
+        if not self._future.done():
+            self._future.set_result(verdict)
 
     def _expire(self) -> None:
         late, nodes = self._open, self._voters.nodes
@@ -152,15 +155,14 @@ class Round:
 
     # Reporting
 
-    def unavailable(self, what: str, names: Sequence[str]) -> QuorumUnavailable:
-        """The failures of this round as one error that names each node."""
-        nodes = self._voters.nodes
+    def unavailable(self, what: str, names: Sequence[str], did: str = "could vote") -> QuorumUnavailable:
+        """The failures of this round as one error that names each node; `did` is what too few masters did."""
+        nodes, tally = self._voters.nodes, self.tally
         causes = {nodes[index].label: cause for index, cause in sorted(self.causes.items())}
         each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
-        answered = self.tally.nodes - self.tally.failed
+        number = tally.nodes - tally.failed if did == "could vote" else tally.granted
         return QuorumUnavailable(
-            f"{what}: only {answered} of {self.tally.nodes} masters could vote and {self.tally.needed} are needed "
-            f"({each})",
+            f"{what}: only {number} of {tally.nodes} masters {did} and {tally.needed} are needed ({each})",
             names=names,
             nodes=causes,
         )
