@@ -153,8 +153,10 @@ def _pool_of(node: object) -> ConnectionPool:
     from redis.asyncio import ConnectionPool, Redis, RedisCluster  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if isinstance(node, str):
+        why = _broken(node)
         try:
-            return ConnectionPool.from_url(node)
+            if not why:
+                return ConnectionPool.from_url(node)
         except (ValueError, TypeError) as exc:
             why = str(exc)
         # Raised out here, for redis-py's own error may quote the password: not even as a hidden context is it kept.
@@ -175,6 +177,17 @@ def _pool_of(node: object) -> ConnectionPool:
         return node
     msg = f"a node is a URL, a redis.asyncio.Redis or its pool, not {type(node).__module__}.{type(node).__name__}"
     raise ConfigurationError(msg)
+
+
+def _broken(url: str) -> str:
+    """What redis-py would read as something else than was meant."""
+    scheme, found, rest = url.partition("://")
+    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]
+    if not found or (scheme in {"redis", "rediss"} and rest.startswith("/")):
+        return "no host"  # it would take the one on this machine
+    if scheme in {"redis", "rediss"} and "@" in rest.removeprefix(authority):
+        return "a password with / ? # in it that is not percent-encoded"  # it would take what stands before for a port
+    return ""
 
 
 def _protocol_for(node: object, wanted: object) -> int:

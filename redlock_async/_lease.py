@@ -15,6 +15,7 @@ class Phase(Enum):
     RELEASED = "released"
     LOST = "lost"
     DETACHED = "detached"
+    DOWNGRADED = "downgraded"
 
 
 class Step(Enum):
@@ -43,7 +44,7 @@ class Term:
 
     __slots__ = (
         "_cap",
-        "_grace",
+        "_longest_grace",
         "_interval",
         "confirmed",
         "drift_factor",
@@ -62,7 +63,7 @@ class Term:
         self.renews = renews
         self.phase = Phase.HELD
         self._cap = None if most is None else granted_at + most
-        self._grace = min(grace, ttl / 20)
+        self._longest_grace = grace
         self.until = self._capped(granted_at + validity(ttl, drift_factor))
         """The end of validity, on the client's clock."""
         self._interval = min(FIRST_LOOK, ttl / RENEWALS)
@@ -76,7 +77,7 @@ class Term:
     @property
     def lose_at(self) -> float:
         """When a body is cancelled: early enough for its cleanup to run inside validity."""
-        return self.until - self._grace
+        return self.until - min(self._longest_grace, self.ttl / 20)
 
     @property
     def early(self) -> float:

@@ -20,8 +20,9 @@ class Mutex(Claim):
 
     def __init__(self, keys: Keys, names: Iterable[str], *, fenced: bool) -> None:
         # Sorted, so that whoever wants some of the same names asks for them in the same order: no deadlock.
-        self.names = tuple(sorted(set(names)))
-        self.keys = self.turns = self.watched = tuple(keys.lock(name) for name in self.names)
+        by_name = {name: keys.lock(name) for name in names}
+        self.names = tuple(by_name) if len(by_name) == 1 else tuple(sorted(by_name))
+        self.keys = self.turns = self.watched = tuple(by_name[name] for name in self.names)
         self.fenced = fenced
         self._fences = tuple(keys.fence(key) for key in self.keys) if fenced else ()
         self.preference = crc32(self.keys[0])
@@ -59,7 +60,7 @@ class Mutex(Claim):
         keys: list[bytes] = []
         arguments: list[bytes | int] = []
         for claim, token, ttl_ms in held:
-            for key in claim.turns:
+            for key in claim.held_by(token):
                 keys.append(key)
                 arguments += (token, ttl_ms)
         return Call("mutex_extend", len(keys), *keys, *arguments)

@@ -41,10 +41,26 @@ def seconds(option: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         msg = f"{option} is a number of seconds or a timedelta, not {value!r:.80}"
         raise ConfigurationError(msg)
-    if math.isnan(value) or math.isinf(value):
-        msg = f"{option} must be finite, not {value!r}" + ("; None waits for ever" if option == "wait" else "")
-        raise ConfigurationError(msg)
-    return float(value)
+    number = _float(value)
+    if not math.isfinite(number):
+        hint = "; None waits for ever" if option == "wait" else ""
+        raise ConfigurationError(f"{option} must be finite, not {value!r:.80}{hint}")
+    return number
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _positive(option: str, value: object) -> float:
@@ -174,13 +190,14 @@ class Settings:
         strict_restart: bool,
     ) -> Settings:
         """The settings, or one ConfigurationError that says what to change."""
-        drift = seconds("drift_factor", drift_factor)
+        number = isinstance(drift_factor, int | float) and not isinstance(drift_factor, bool)
+        drift = _float(drift_factor) if number else math.nan
         if not 0 <= drift <= 0.5:  # noqa: PLR2004 - half of every lease lost to drift is nobody's intention
-            msg = f"drift_factor is a fraction from 0 to 0.5, not {drift_factor!r}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"drift_factor is a fraction from 0 to 0.5, not {drift_factor!r:.80}")
         if not isinstance(namespace, str):
-            msg = f"namespace is a str, not {namespace!r:.80}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"namespace is a str, not {namespace!r:.80}")
+        if not _is_text(namespace):
+            raise ConfigurationError(f"namespace must be valid text, without lone surrogates: {namespace!r:.80}")
         label = f"{socket.gethostname()}:{os.getpid()}" if owner is None else owner
         if not isinstance(label, str) or not label or len(label) > 200 or not label.isprintable():  # noqa: PLR2004
             msg = f"owner is a printable label of 1 to 200 characters, not {owner!r:.80}"
@@ -228,8 +245,8 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, A
             try:
                 given[option] = float(text)
             except ValueError:
-                msg = f"{variable} is a number of seconds, not {text!r:.80}"
-                raise ConfigurationError(msg) from None
+                what = "a fraction from 0 to 0.5" if option == "drift_factor" else "a number of seconds"
+                raise ConfigurationError(f"{variable} is {what}, not {text!r:.80}") from None
         else:
             given[option] = text
     return nodes, given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import string
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from ._errors import ConfigurationError, LockTimeout
@@ -35,7 +35,7 @@ def under(
     if missing := _fields(template) - set(signature.parameters):
         raise ConfigurationError(
             f"the lock name {template!r} needs {', '.join(sorted(missing))}, "
-            f"but {function.__qualname__}{signature} has no such argument"
+            f"but {getattr(function, '__qualname__', function)}{signature} has no such argument"
         )
 
     @functools.wraps(function)
@@ -58,10 +58,17 @@ def under(
 def _fields(template: str) -> set[str]:
     """The arguments a template names; `{user.id}` and `{ids[0]}` name `user` and `ids`."""
     try:
-        parsed = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+        parsed = list(_parse(template))
     except (ValueError, TypeError) as exc:
         raise ConfigurationError(f"not a template for a lock's name: {template!r:.80}: {exc}") from None
     fields = {field.split(".")[0].split("[")[0] for field in parsed}
     if any(not field or field.isdigit() for field in fields):
         raise ConfigurationError(f"a lock's name takes arguments by name, as in 'import:{{user_id}}': {template!r:.80}")
     return fields
+
+
+def _parse(template: str) -> Iterator[str]:
+    for _, field, specification, _ in string.Formatter().parse(template):
+        if field is not None:
+            yield field
+            yield from _parse(specification or "")  # as in {user_id:{width}}

@@ -174,44 +174,70 @@ def outcome(process):
 
 
 PROGRAM = """
-    import asyncio, gc, sys
-    from redlock_async import Redlock
+import asyncio, gc, logging, sys
+from redlock_async import Redlock
 
-    redlock = Redlock(sys.argv[1].split(","), wait=0.2)
+logging.getLogger("redlock_async").setLevel(logging.CRITICAL)  # what it has to say is no noise
+redlock = Redlock(sys.argv[1].split(","), wait=0.2)
+kept = []
 
-    async def main():
-        {body}
-        print("done")
+async def hold():
+    async with redlock("x"):
+        await asyncio.sleep(60)
 
-    asyncio.run(main())
-    gc.collect()
+async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60  # a busy machine is no noise either
+    {}
+    print("done")
+
+asyncio.run(main())
+gc.collect()
 """
-ENDINGS = {
-    "after a block": 'async with redlock("x"): pass',
-    "after a release": 'await (await redlock("x").acquire()).release()',
-    "while one waits": 'global task; await redlock("x").acquire(); task = asyncio.ensure_future(redlock("x").acquire(60)); '
-    "await asyncio.sleep(0)",
-    "while a lease is held": 'global lease; lease = await redlock("x").acquire()',
-    "while a block runs": "async def hold():\n            async with redlock('x'): await asyncio.sleep(60)\n"
-    "        global task; task = asyncio.ensure_future(hold())\n"
-    "        while not redlock.statistics().held: await asyncio.sleep(0.01)",
-    "right after connecting began": 'global task; task = asyncio.ensure_future(redlock("x").acquire()); '
-    "await asyncio.sleep(0); await asyncio.sleep(0)",
-    "before anything": "pass",
-}
+TRY = """
+    try:
+        async with redlock("x"):
+            pass
+    except ConnectionError:
+        pass
+"""
+WAIT = """
+    kept.append(await redlock("x").acquire())
+    kept.append(asyncio.ensure_future(redlock("x").acquire(60)))
+    while not redlock.statistics().waiting:
+        await asyncio.sleep(0.01)
+"""
+BLOCK = """
+    kept.append(asyncio.ensure_future(hold()))
+    while not redlock.statistics().held:
+        await asyncio.sleep(0.01)
+"""
+BEGIN = """
+    kept.append(asyncio.ensure_future(hold()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+"""
+LEASE = """
+    kept.append(await redlock("x").acquire())
+"""
 
 
-@pytest.mark.parametrize("reachable", [True, False], ids=["up", "down"])
-@pytest.mark.parametrize("body", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize(
+    ("body", "reachable"),
+    [(TRY, True), (WAIT, True), (BLOCK, True), (BEGIN, True), (LEASE, True), (TRY, False), (BEGIN, False)],
+    ids=[
+        "after a block",
+        "while waiting",
+        "in a block",
+        "connecting",
+        "with a lease",
+        "all down",
+        "connecting, all down",
+    ],
+)
 def test_run_that_ends_without_aclose_is_quiet(nodes, body, reachable):
     """No ResourceWarning, no pending task, no error in a destructor: nothing on stderr."""
-    if not reachable:
-        body = f"try:\n            {body}\n        except ConnectionError: pass"
     urls = nodes if reachable else ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]
-    code, out, err = outcome(python(PROGRAM.format(body=body), ",".join(urls)))
-    # The library's own log records are no noise: what it could not reach is worth a line.
-    noise = [line for line in err.splitlines() if not line.startswith(("node down", "unavailable", "2 nodes tolerate"))]
-    assert (code, out, [line for line in noise if "masters keep their data" not in line]) == (0, "done\n", [])
+    assert outcome(python(PROGRAM.format(body.strip()), ",".join(urls))) == (0, "done\n", "")
 
 
 # Forks
@@ -269,14 +295,16 @@ def read_all(descriptor):
         return pipe.read()
 
 
-def test_child_that_ends_while_its_parent_holds_is_quiet(nodes):
-    """Its exit runs destructors; none of them may speak to the nodes or complain."""
+def test_forked_child_that_drops_its_parents_lease_is_quiet(nodes):
+    """Collecting it there is nobody's mistake: it is still held, and renewed, in the parent."""
     source = """
-        import asyncio, gc, os, sys, warnings
+        import asyncio, gc, logging, os, sys, warnings
         from redlock_async import Redlock
         warnings.filterwarnings("ignore", ".*multi-threaded.*")
+        logging.getLogger("redlock_async").setLevel(logging.CRITICAL)
 
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 60
             redlock = Redlock(sys.argv[1].split(","), wait=0)
             lease = await redlock("x").acquire()
             child = os.fork()
@@ -292,10 +320,7 @@ def test_child_that_ends_while_its_parent_holds_is_quiet(nodes):
 
         asyncio.run(main())
     """
-    code, out, err = outcome(python(source, ",".join(nodes)))
-    assert (code, out) == (0, "done\n")
-    assert "Error" not in err
-    assert "Warning" not in err
+    assert outcome(python(source, ",".join(nodes))) == (0, "done\n", "")
 
 
 # Processes

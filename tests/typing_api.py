@@ -1,0 +1,278 @@
+"""What users write, for mypy --strict and pyright: nothing here runs, and each type must be the one asserted."""
+
+# An ignore that nothing needs is an error for both checkers, so what must be refused can be written down, too.
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, assert_type
+
+from redis.asyncio import ConnectionPool, Redis
+
+from redlock_async import (
+    ConfigurationError,
+    Event,
+    Holder,
+    KeyConflict,
+    Lease,
+    Lock,
+    LockLost,
+    LockTimeout,
+    NodeStatus,
+    NotHeld,
+    QuorumUnavailable,
+    Redlock,
+    RedlockError,
+    Statistics,
+    redlock,
+)
+
+
+class Report:
+    """What a job returns."""
+
+    def __init__(self, *about: object) -> None:
+        self.about = about
+
+
+# Clients
+
+made = Redlock(
+    ["redis://10.0.0.1:6379", "rediss://user:secret@10.0.0.2:6380/0", "unix:///run/redis.sock"],
+    ttl=10,
+    wait=None,
+    node_timeout=0.25,
+    retry_delay=timedelta(milliseconds=200),
+    drift_factor=0.01,
+    fencing=True,
+    namespace="app:",
+    owner="worker",
+    strict_restart=False,
+)
+of_clients = Redlock([Redis(host="h"), ConnectionPool.from_url("redis://h"), "redis://h"])
+of_urls: list[str] = ["redis://h"]
+assert_type(Redlock(of_urls), Redlock)
+assert_type(Redlock.from_env(), Redlock)
+assert_type(Redlock.from_env({"REDLOCK_NODES": "redis://h"}), Redlock)
+assert_type(redlock, Redlock)
+
+
+class Mine(Redlock):
+    """A client of one's own."""
+
+
+assert_type(Mine.from_env(), Mine)
+
+
+# Locks
+
+
+async def a_block_may_return() -> int:
+    """No return statement is needed behind the block: it swallows no exception."""
+    async with redlock("x") as lease:
+        assert_type(lease, Lease)
+        return len(lease.names)
+
+
+async def a_block_of_a_lease_may_return(lease: Lease) -> int:
+    """Nor behind that of a lease."""
+    async with lease as same:
+        assert_type(same, Lease)
+        return 1
+
+
+async def a_block_of_a_client_may_return() -> int:
+    """Nor behind that of a client."""
+    async with Redlock(of_urls) as client, Mine(of_urls) as mine:
+        assert_type(client, Redlock)
+        assert_type(mine, Mine)
+        return 1
+
+
+async def several_blocks_may_return() -> Report:
+    """Nor behind several at once."""
+    async with redlock("a", "b", ttl=30, wait=2), redlock.lock("c", ttl=timedelta(seconds=1), wait=None):
+        return Report()
+
+
+async def options() -> None:
+    """Every option, on both spellings."""
+    lock = redlock(
+        "x", ttl=30, wait=2, fencing=False, renew=False, max_hold=60, hold_at_least=timedelta(seconds=5), reentrant=True
+    )
+    assert_type(lock, Lock)
+    assert_type(redlock.lock("x", "y", ttl=None), Lock)
+    assert_type(lock.names, tuple[str, ...])
+
+
+async def by_hand(lock: Lock) -> None:
+    """A lease, or None only where somebody else may hold it."""
+    assert_type(await lock.acquire(), Lease)
+    assert_type(await lock.acquire(0), Lease)
+    assert_type(await lock.acquire(wait=None), Lease)
+    assert_type(await lock.acquire(wait=timedelta(seconds=3)), Lease)
+    maybe = await lock.try_acquire()
+    assert_type(maybe, Lease | None)
+    if maybe is not None:
+        assert_type(maybe, Lease)
+        await maybe.release()
+
+
+async def of_a_lease(lease: Lease) -> None:
+    """Its members."""
+    assert_type(lease.name, str)
+    assert_type(lease.names, tuple[str, ...])
+    assert_type(lease.token, str)
+    assert_type(lease.fencing_token, int | None)
+    assert_type(lease.valid, bool)
+    assert_type(lease.remaining, float)
+    assert_type(lease.lost, bool)
+    assert_type(lease.margin, int)
+    await lease.extend()
+    await lease.extend(30)
+    await lease.extend(ttl=timedelta(minutes=1))
+    await lease.wait_lost()
+    text = lease.detach()
+    assert_type(text, str)
+    assert_type(redlock.attach(text), Lease)
+    await lease.release()
+
+
+# Decorated functions
+
+
+@redlock.locked("import:{user_id}")
+async def waits(user_id: int, *, kind: str = "full") -> Report:
+    """On conflict it waits, so there is always a result."""
+    return Report(user_id, kind)
+
+
+@redlock.locked("import:{user_id}", on_conflict="raise", ttl=30, max_hold=60, fencing=False)
+async def raises(user_id: int) -> list[Report]:
+    """It raises, so there is always a result."""
+    return [Report(user_id)]
+
+
+@redlock.locked("import:{user_id}", on_conflict="skip", wait=None, renew=True, hold_at_least=1, reentrant=True)
+async def skips(user_id: int) -> Report:
+    """It may have been skipped."""
+    return Report(user_id)
+
+
+@redlock.locked("nightly", on_conflict="skip")
+async def returns_nothing() -> None:
+    """None either way."""
+
+
+class Service:
+    """Methods are decorated as functions are."""
+
+    def __init__(self) -> None:
+        self.region = "eu"
+
+    @redlock.locked("{self.region}:{number}")
+    async def method(self, number: int) -> str:
+        """`self` is bound."""
+        return f"{self.region}{number}"
+
+    @classmethod
+    @redlock.locked("class:{number}")
+    async def of_class(cls, number: int) -> bytes:
+        """`cls` is bound."""
+        return bytes(number)
+
+    @staticmethod
+    @redlock.locked("static:{number}", on_conflict="skip")
+    async def static(number: int) -> int:
+        """Nothing is bound."""
+        return number
+
+
+async def calls(service: Service) -> None:
+    """Parameters and return types are kept."""
+    assert_type(await waits(42), Report)
+    assert_type(await waits(user_id=42, kind="delta"), Report)
+    assert_type(await raises(42), list[Report])
+    assert_type(await skips(42), Report | None)
+    await returns_nothing()
+    assert_type(await service.method(5), str)
+    assert_type(await service.method(number=5), str)
+    assert_type(await Service.of_class(5), bytes)
+    assert_type(await Service.static(5), int | None)
+    later = waits(42)
+    await assert_type(later, Coroutine[Any, Any, Report])
+
+
+async def wrong_calls(service: Service) -> None:
+    """Each of these lines must be refused."""
+    await waits("42")  # type: ignore[arg-type]
+    await waits(42, 43)  # type: ignore[call-arg, arg-type]
+    await waits()  # type: ignore[call-arg]
+    await service.method("5")  # type: ignore[arg-type]
+    redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
+    redlock.locked("x", tll=5)  # type: ignore[call-overload]
+    redlock()  # type: ignore[call-arg]
+    redlock("x", tll=5)  # type: ignore[call-arg]
+    redlock(b"x")  # type: ignore[arg-type]
+    redlock("x", ttl="5")  # type: ignore[arg-type]
+
+
+def handed_around() -> None:
+    """A decorated function is a coroutine function to whoever takes one."""
+    job: Callable[[int], Coroutine[Any, Any, Report | None]] = skips
+    other: Callable[[int], Coroutine[Any, Any, Report]] = waits
+    assert job is not other
+
+
+# Errors
+
+
+async def errors() -> None:
+    """Each is what it says, and has its fields."""
+    try:
+        await waits(42)
+    except LockTimeout as error:
+        timeout: TimeoutError = error
+        assert_type(error.holder, str | None)
+        assert_type(error.names, tuple[str, ...])
+        raise timeout from None
+    except QuorumUnavailable as error:
+        outage: ConnectionError = error
+        assert_type(error.nodes, dict[str, Exception])
+        raise outage from None
+    except ConfigurationError as error:
+        bad: ValueError = error
+        raise bad from None
+    except (LockLost, NotHeld, KeyConflict) as error:
+        base: RedlockError = error
+        raise base from None
+
+
+# Operators
+
+
+def hear(event: Event) -> None:
+    """A listener with an annotation."""
+    assert_type(event.names, tuple[str, ...])
+    assert_type(event.node, str | None)
+    assert_type(event.seconds, float | None)
+    assert_type(event.error, BaseException | None)
+
+
+async def operators() -> None:
+    """What they ask."""
+    assert_type(await redlock.status(), list[NodeStatus])
+    holder = await redlock.inspect("x")
+    assert_type(holder, Holder | None)
+    if holder is not None:
+        assert_type(holder.owner, str | None)
+        assert_type(holder.remaining, float)
+        assert_type(holder.held, bool)
+    assert_type(await redlock.force_release("x"), bool)
+    assert_type(redlock.statistics(), Statistics)
+    assert_type(redlock.statistics().held, int)
+    assert_type(redlock.on_event(hear), Callable[[], None])
+    redlock.on_event(print)
+    await redlock.aclose()

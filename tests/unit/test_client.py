@@ -1,0 +1,449 @@
+"""Making clients and locks: what is refused, how, and that no password gets into any text. No server is needed."""
+
+import asyncio
+import inspect
+import logging
+import traceback
+
+import pytest
+import redis.asyncio
+
+from redlock_async import ConfigurationError, Lock, Redlock, client
+from redlock_async.client import DefaultRedlock
+
+URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+SECRET = "s3cr3t"  # noqa: S105 - what must not be seen
+VARIABLES = (
+    "NODES", "TTL", "WAIT", "NODE_TIMEOUT", "RETRY_DELAY", "DRIFT_FACTOR", "FENCING", "NAMESPACE", "OWNER",
+    "STRICT_RESTART",
+)  # fmt: skip
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """No REDLOCK_ variable is set but those that the test sets."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(f"REDLOCK_{variable}", raising=False)
+    return lambda **values: [monkeypatch.setenv(f"REDLOCK_{name}", value) for name, value in values.items()]
+
+
+@pytest.fixture
+def log(caplog):
+    """All that the library logs."""
+    caplog.set_level(logging.DEBUG, logger="redlock_async")
+    return caplog
+
+
+def refusal(make, *args, **kwargs):
+    """The error it is refused with, and the traceback as it would be printed."""
+    with pytest.raises(ConfigurationError) as caught:
+        make(*args, **kwargs)
+    return str(caught.value), "".join(traceback.format_exception(caught.value))
+
+
+# Nodes
+
+
+def test_a_client_is_made_without_a_loop_and_without_a_server():
+    """It connects at its first use; so do its locks."""
+    made = Redlock(URLS)
+    lock = made("a", "b", ttl=5)
+    assert isinstance(lock, Lock)
+    assert lock.names == ("a", "b")
+    assert made.statistics().nodes == 3
+    assert made.statistics().nodes_up == 0
+
+
+def test_nodes_may_be_clients_and_pools_and_any_iterable():
+    """Their connection settings are used; a generator is read once."""
+    pool = redis.asyncio.ConnectionPool.from_url("redis://c:3")
+    made = Redlock(node for node in ("redis://a:1", redis.asyncio.Redis(host="b", port=2), pool))
+    assert repr(made) == "<Redlock over a:1, b:2, c:3>"
+    assert repr(Redlock(tuple(URLS))) == repr(Redlock(dict.fromkeys(URLS)))
+
+
+@pytest.mark.parametrize("nodes", ["redis://a", "redis://a,redis://b", b"redis://a", ""])
+def test_one_string_is_no_list_of_nodes(nodes):
+    """It would be taken for a node a letter."""
+    assert "nodes is a list of URLs" in refusal(Redlock, nodes)[0]
+
+
+@pytest.mark.parametrize("nodes", [[], (), {}, iter([])])
+def test_no_nodes_are_refused(nodes):
+    """The message says how many are good."""
+    message, _ = refusal(Redlock, nodes)
+    assert "no nodes" in message
+    assert "3 or 5" in message
+
+
+@pytest.mark.parametrize("nodes", [None, 3, redis.asyncio.Redis(), object()])
+def test_what_is_no_list_is_refused_as_a_configuration_error(nodes):
+    """A client that stands alone instead of in a list is the likely mistake."""
+    assert "nodes" in refusal(Redlock, nodes)[0]
+
+
+@pytest.mark.parametrize("node", [None, 5, b"redis://a", ("a", 6379), {"host": "a"}, object(), redis.Redis()])
+def test_what_is_no_node_is_refused_with_what_it_is(node):
+    """A blocking redis.Redis is told apart by its module."""
+    message, _ = refusal(Redlock, ["redis://a", node, "redis://b"])
+    assert "a node is a URL, a redis.asyncio.Redis or its pool" in message
+    assert f"{type(node).__module__}.{type(node).__name__}" in message
+
+
+def test_a_cluster_is_no_independent_master():
+    """One system has one vote."""
+    cluster = redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
+    message, _ = refusal(Redlock, ["redis://a", cluster, "redis://b"])
+    assert "RedisCluster" in message
+    assert "standalone masters" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        ("redis://a", "redis://a", "a:6379"),
+        ("redis://a", "redis://a:6379", "a:6379"),
+        ("redis://a", "redis://A", "a:6379"),
+        ("redis://a/0", "redis://a/1", "a:6379"),
+        (f"redis://:{SECRET}@a", "redis://user:other@a", "a:6379"),
+        ("redis://a", "rediss://a", "a:6379"),
+        ("redis://", "redis://localhost:6379", "localhost:6379"),
+        ("unix:///run/r.sock", "unix:///run/r.sock?db=1", "/run/r.sock"),
+        (redis.asyncio.Redis(host="a"), "redis://a", "a:6379"),
+        ("redis://[::1]:7", "redis://[::1]:7/2", "::1:7"),
+    ],
+)
+def test_the_same_server_twice_is_refused(one, other, shown):
+    """Two names of one server are one vote: whatever else differs in them, the address is shown and nothing secret."""
+    message, printed = refusal(Redlock, ["redis://z", one, other])
+    assert f"node {shown} is given twice" in message
+    assert SECRET not in printed
+
+
+@pytest.mark.parametrize(("nodes", "even"), [(1, False), (2, True), (3, False), (4, True), (5, False), (6, True)])
+def test_an_even_number_is_allowed_and_warned_of(nodes, even, log):
+    """One node more for no more tolerance: worth a line, not an error."""
+    Redlock([f"redis://h{number}" for number in range(nodes)])
+    messages = [record.getMessage() for record in log.records if record.levelno == logging.WARNING]
+    expected = f"{nodes} nodes tolerate no more failures than {nodes - 1} would: an odd number is better"
+    assert messages == ([expected] if even else [])
+
+
+# Passwords
+
+BAD_URLS = [
+    f"http://user:{SECRET}@host:6379",
+    f"redis//user:{SECRET}@host:6379",
+    f"user:{SECRET}@host:6379",
+    f":{SECRET}@host:6379",
+    f"//user:{SECRET}@host:6379",
+    f"Redis+tls://user:{SECRET}@host",
+    f"redis://user:{SECRET}@host:port",
+    f"redis://user:{SECRET}@host:99999999",
+    f"redis://user:{SECRET}@[::1",
+    f"redis://user:{SECRET}@host:6379?db=x",
+    f"redis://host?password={SECRET}&db=x",
+    f"redis://user:{SECRET}@host?no_such_option=1",
+    f"redis://user:{SECRET}@host?protocol=x",
+    f"redis://user:{SECRET}@host?protocol=4",
+    f"redis://user:{SECRET}@host?socket_timeout=soon",
+    f"rediss://user:{SECRET}@host?ssl_cert_reqs=maybe",
+    f"unix://user:{SECRET}@/run/r.sock?no_such_option=1",
+    # Not escaped: the part after the sign is no password to a parser, and is one nevertheless.
+    f"redis://user:pass/{SECRET}@host:6379/0",
+    f"redis://user:{SECRET}/word@host:6379/0",
+    f"redis://user:{SECRET}#word@host:6379/0",
+    f"redis://user:{SECRET}?word@host:6379/0",
+    f"redis://user:{SECRET}[word@host:6379/0",
+    f"redis://user:12{SECRET}/3@host:6379/0",
+    f"http://user:12/{SECRET}@host:6379/0",
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+def test_a_bad_url_is_refused_without_its_password(url, log):
+    """Neither the message nor the traceback nor the log has it, however the URL is broken."""
+    message, printed = refusal(Redlock, ["redis://a", url, "redis://b"])
+    assert SECRET not in message
+    assert SECRET not in printed
+    assert SECRET not in log.text
+
+
+@pytest.mark.parametrize("sign", "/?#")
+def test_a_password_is_not_taken_for_a_port(sign):
+    """redis://user:123/4@host, not escaped, reads as host `user`, port 123: a wrong server, half a password shown."""
+    message, printed = refusal(Redlock, ["redis://a", f"redis://user:123{sign}4@host:6379/0", "redis://b"])
+    assert "123" not in message
+    assert "user:" not in printed.replace("rediss://user:secret@", "")
+
+
+@pytest.mark.parametrize("url", ["redis:", "redis:host:6379", "redis:/host:6379", "redis:///host:6379"])
+def test_a_url_that_lacks_its_host_is_not_taken_for_localhost(url):
+    """A slash too few must not lead to the server on this machine; `redis://` alone may."""
+    message, _ = refusal(Redlock, ["redis://a", url, "redis://b"])
+    assert "not a Redis URL" in message
+
+
+@pytest.mark.parametrize("url", ["http://host:6379", "host:6379", "host", "", " ", "10.0.0.1:6379", "tcp://h:1"])
+def test_a_bad_url_is_shown_with_a_good_one(url):
+    """What was wrong, and what it should look like."""
+    message, _ = refusal(Redlock, ["redis://a", url, "redis://b"])
+    assert "not a Redis URL" in message
+    assert "redis://host:6379/0" in message
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        f"redis://user:{SECRET}@host:1/2",
+        f"redis://:{SECRET}@host:1/2",
+        f"rediss://user:{SECRET}@host:1/2",
+        f"redis://host:1/2?password={SECRET}",
+        redis.asyncio.Redis(host="host", port=1, db=2, password=SECRET),
+        redis.asyncio.ConnectionPool.from_url(f"redis://user:{SECRET}@host:1/2"),
+    ],
+)
+def test_a_client_shows_where_its_nodes_are_and_no_password(node):
+    """In its own repr and in those of all that it is made of."""
+    made = Redlock([node, "redis://b", "redis://c"])
+    assert repr(made) == "<Redlock over host:1/2, b:6379, c:6379>"
+    shown = [repr(made), str(made), repr(made("x")), repr(made._targets), repr(made._settings), repr(made.statistics())]
+    assert SECRET not in " ".join(shown)
+
+
+def test_a_socket_s_password_is_not_shown():
+    """It stands in the query there."""
+    assert repr(Redlock([f"unix:///run/r.sock?password={SECRET}&db=3"])) == "<Redlock over /run/r.sock/3>"
+
+
+# Names
+
+
+@pytest.mark.parametrize("method", ["__call__", "lock"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("", "must not be empty"),
+        ("x" * 5000, "at most 4096 bytes"),
+        ("a\ud800", "surrogate"),
+        (b"x", "is a str, not bytes"),
+        (5, "is a str, not int"),
+        (None, "is a str, not NoneType"),
+        (["a", "b"], "is a str, not list"),
+        ({"a"}, "is a str, not set"),
+        ("redlock-async:born", "reserved"),
+    ],
+)
+def test_a_bad_name_is_refused_when_the_lock_is_made(method, name, says):
+    """Alone, and among others; not only when it is taken."""
+    make = getattr(Redlock(URLS), method)
+    for names in ((name,), (name, "ok"), ("ok", name), ("ok", name, "x")):
+        message, _ = refusal(make, *names)
+        assert says in message
+        assert len(message) < 300
+
+
+def test_a_lock_needs_a_name():
+    """`redlock()` is a call that forgot something."""
+    with pytest.raises(TypeError):
+        Redlock(URLS)()
+
+
+def test_names_are_sorted_and_unique():
+    """The order and the number in which they are given mean nothing."""
+    assert Redlock(URLS)("b", "a", "b").names == ("a", "b")
+    assert repr(Redlock(URLS)("b", "a")) == "<Lock 'a', 'b'>"
+
+
+@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "hold_at_least", "fencing", "renew", "reentrant"])
+def test_a_bad_option_is_refused_when_the_lock_is_made(option):
+    """By its name."""
+    assert option in refusal(Redlock(URLS), "x", **{option: "no"})[0]
+
+
+def test_a_misspelt_option_is_a_type_error():
+    """As for any function."""
+    for call in (lambda: Redlock(URLS, tll=5), lambda: Redlock(URLS)("x", tll=5)):
+        with pytest.raises(TypeError, match="tll"):
+            call()
+
+
+# Loops
+
+
+def outside_a_loop(make):
+    """Run a coroutine's first step where no loop is."""
+    coroutine = make()
+    try:
+        coroutine.send(None)
+    finally:
+        coroutine.close()
+
+
+@pytest.mark.parametrize("use", ["acquire", "try_acquire", "__aenter__"])
+def test_a_lock_taken_outside_a_loop_is_a_clear_error(use):
+    """Not a RuntimeError of asyncio's."""
+    lock = Redlock(URLS)("x")
+    assert "inside a running event loop" in refusal(outside_a_loop, getattr(lock, use))[0]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda made: made.__aenter__(),
+        lambda made: made.status(),
+        lambda made: made.inspect("x"),
+        lambda made: made.force_release("x"),
+    ],
+)
+def test_a_client_used_outside_a_loop_is_a_clear_error(use):
+    """Whatever talks to the nodes needs one."""
+    made = Redlock(URLS)
+    assert "inside a running event loop" in refusal(outside_a_loop, lambda: use(made))[0]
+
+
+def test_closing_a_client_that_was_never_used_does_nothing():
+    """On a loop; twice is no error either."""
+
+    async def close():
+        made = Redlock(URLS)
+        await made.aclose()
+        await made.aclose()
+
+    asyncio.run(close())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "redlock1.", "redlock1.!!!", "redlock1.e30=", "redlock1.W10=", None, 5, b"redlock1."]
+)
+def test_what_is_no_detached_lease_is_refused(text):
+    """With what it should have been; a token is not repeated in full."""
+    assert "Lease.detach()" in refusal(Redlock(URLS).attach, text)[0]
+
+
+# Listeners
+
+
+def test_a_listener_must_be_callable_and_can_be_ended():
+    """Ending it twice, or one of two, is no error and touches no other."""
+    made = Redlock(URLS)
+    assert "callable" in refusal(made.on_event, "print")[0]
+    end, _ = made.on_event(print), made.on_event(repr)
+    end()
+    end()
+    assert made._events.listeners == [repr]
+
+
+# The environment
+
+
+def test_from_env_makes_a_client_of_the_variables(environment):
+    """Nodes and options; nothing else is read."""
+    environment(NODES="redis://a,redis://b,redis://c", TTL="5", WAIT="none", NAMESPACE="app:")
+    made = Redlock.from_env()
+    assert repr(made) == "<Redlock over a:6379, b:6379, c:6379>"
+    assert made._settings.options.ttl == 5.0
+    assert made._settings.options.wait is None
+    assert made._keys.lock("x") == b"app:x"
+
+
+def test_from_env_takes_any_mapping(environment):
+    """And then the process's own variables count for nothing."""
+    environment(NODES="redis://never", TTL="bad")
+    assert repr(Redlock.from_env({"REDLOCK_NODES": "redis://a"})) == "<Redlock over a:6379>"
+
+
+def test_from_env_of_a_subclass_is_of_that_class(environment):
+    """`Self`, not Redlock."""
+
+    class Mine(Redlock):
+        pass
+
+    environment(NODES="redis://a")
+    assert type(Mine.from_env()) is Mine
+
+
+def test_from_env_without_nodes_names_the_variable(environment):  # noqa: ARG001 - it clears them
+    """And shows what it may look like."""
+    message, _ = refusal(Redlock.from_env)
+    assert "REDLOCK_NODES is not set" in message
+
+
+def test_from_env_shows_no_password(environment):
+    """Of a URL that is broken."""
+    environment(NODES=f"redis://a,http://user:{SECRET}@host")
+    assert SECRET not in refusal(Redlock.from_env)[1]
+
+
+# The global client
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda made: made("x"),
+        lambda made: made.lock("x"),
+        lambda made: made.statistics(),
+        lambda made: made.on_event(print),
+    ],
+)
+def test_the_global_client_without_nodes_says_what_to_set(use, environment):  # noqa: ARG001 - it clears them
+    """Each time, not only the first."""
+    made = DefaultRedlock()
+    for _ in range(2):
+        assert "REDLOCK_NODES is not set" in refusal(use, made)[0]
+
+
+def test_the_global_client_is_made_at_its_first_use(environment):
+    """Not when it is imported: variables set in between count, those set after it do not."""
+    made = DefaultRedlock()
+    assert repr(made) == "<Redlock from the environment, not used yet>"
+    environment(NODES="redis://a,redis://b,redis://c", TTL="3")
+    assert made("x")._options.ttl == 3.0
+    environment(TTL="4")
+    assert made("x")._options.ttl == 3.0
+    assert repr(made) == "<Redlock over a:6379, b:6379, c:6379>"
+    assert isinstance(made, Redlock)
+
+
+def test_the_global_client_can_be_used_after_its_environment_was_put_right(environment):
+    """An error at first use is no state that stays."""
+    made = DefaultRedlock()
+    assert "REDLOCK_NODES" in refusal(made, "x")[0]
+    environment(NODES="redis://a")
+    assert made("x").names == ("x",)
+
+
+@pytest.mark.parametrize("nodes", ["http://a", "redis://a,redis://a"])
+def test_the_global_client_with_bad_nodes_says_so_each_time(nodes, environment):
+    """The second use must not find a client half made."""
+    environment(NODES=nodes)
+    made = DefaultRedlock()
+    first, _ = refusal(made, "x")
+    for use in (lambda it: it("x"), lambda it: it.statistics(), lambda it: outside_a_loop(it("x").acquire)):
+        assert refusal(use, made)[0] == first
+    assert repr(made)
+    environment(NODES="redis://a")
+    assert made.statistics().nodes == 1
+
+
+def test_the_global_client_has_no_attributes_that_a_client_has_not(environment):  # noqa: ARG001 - it clears them
+    """Frameworks ask any object they see for attributes of their own: that must not need an environment."""
+    made = DefaultRedlock()
+    assert not hasattr(made, "_is_coroutine_marker")
+    assert not hasattr(made, "no_such_attribute")
+    assert not inspect.iscoroutinefunction(made)
+
+
+def test_python_s_own_protocols_need_no_environment(environment):  # noqa: ARG001 - it clears them
+    """inspect, copy and the like look for names with two underscores on any object they see."""
+    made = DefaultRedlock()
+    for name in ("__wrapped__", "__deepcopy__", "__test__", "__len__"):
+        assert not hasattr(made, name)
+
+
+def test_the_global_client_is_one():
+    """`from redlock_async import redlock` everywhere is the same."""
+    import redlock_async  # noqa: PLC0415
+
+    assert type(redlock_async.redlock) is client.DefaultRedlock

@@ -1,0 +1,290 @@
+"""The decorator: which name it takes, what it refuses when decorating, and what a conflict does. The lock is a fake."""
+
+import functools
+import inspect
+from dataclasses import dataclass
+
+import pytest
+
+from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, redlock
+from redlock_async.locked import check_conflict, under
+
+NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+class FakeLock:
+    """Records what is done with it; held by somebody else if `error` is given."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.log = []
+
+    def __call__(self, name):
+        """Made for that name."""
+        self.log.append(name)
+        return self
+
+    async def acquire(self, wait="the lock's own"):
+        """A lease, or the error."""
+        self.log.append(("acquire", wait))
+        if self.error is not None:
+            raise self.error
+        return self
+
+    async def __aenter__(self):
+        self.log.append("enter")
+        return self
+
+    async def __aexit__(self, exc_type, exc, traceback):
+        self.log.append(("exit", exc_type))
+
+
+def decorate(template, function, *, lock=None, on_conflict="wait"):
+    """The function under a fake lock."""
+    return under(lock or FakeLock(), template, function, on_conflict)
+
+
+async def name_taken(template, function, *args, **kwargs):
+    """The lock's name for that call."""
+    lock = FakeLock()
+    await decorate(template, function, lock=lock)(*args, **kwargs)
+    return lock.log[0]
+
+
+@dataclass
+class User:
+    """Something with attributes."""
+
+    id: int
+    tags: tuple = ("a", "b")
+
+
+async def job(user_id, kind="full", *rest, force=False, **more):
+    """An import."""
+    return user_id, kind, rest, force, more
+
+
+# Names
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("template", "args", "kwargs", "name"),
+    [
+        ("import:{user_id}", (42,), {}, "import:42"),
+        ("import:{user_id}", (), {"user_id": 42}, "import:42"),
+        ("import:{user_id}:{kind}", (42,), {}, "import:42:full"),
+        ("import:{user_id}:{kind}", (42, "delta"), {}, "import:42:delta"),
+        ("{kind}/{force}", (1,), {"force": True}, "full/True"),
+        ("{user_id.id}", (User(7),), {}, "7"),
+        ("{user_id.tags[1]}", (User(7),), {}, "b"),
+        ("{user_id[key]}", ({"key": "v"},), {}, "v"),
+        ("{user_id:>05}", (42,), {}, "00042"),
+        ("{user_id!r}", ("x",), {}, "'x'"),
+        ("{rest[0]}", (1, 2, 3), {}, "3"),
+        ("{more[x]}", (1,), {"x": 9}, "9"),
+        ("constant", (1,), {}, "constant"),
+        ("{{literal}}:{user_id}", (1,), {}, "{literal}:1"),
+    ],
+)
+async def test_the_name_is_made_of_the_arguments(template, args, kwargs, name):
+    """However they are passed: positionally, by name, by default, their attributes and items."""
+    assert await name_taken(template, job, *args, **kwargs) == name
+
+
+@pytest.mark.asyncio
+async def test_a_value_is_not_taken_for_a_template():
+    """What a user typed cannot reach into objects."""
+    assert await name_taken("{user_id}", job, "{kind.__class__}") == "{kind.__class__}"
+
+
+@pytest.mark.asyncio
+async def test_a_method_may_be_named_after_its_object():
+    """`self` is an argument like any other."""
+
+    class Service:
+        region = "eu"
+
+        async def run(self, number):
+            return self.region, number
+
+    lock = FakeLock()
+    Service.run = decorate("{self.region}:{number}", Service.run, lock=lock)
+    assert await Service().run(5) == ("eu", 5)
+    assert lock.log[0] == "eu:5"
+
+
+# Refused when decorating
+
+
+@pytest.mark.parametrize(
+    "template", ["import:{user}", "{user_id}{no_such}", "{missing.id}", "{missing[0]}", "{missing!r:>3}"]
+)
+def test_an_argument_that_is_not_there_is_found_when_decorating(template):
+    """Not at the first call: the message has the template, what is missing, and the signature."""
+    with pytest.raises(ConfigurationError) as caught:
+        decorate(template, job)
+    message = str(caught.value)
+    assert repr(template) in message
+    assert "no such argument" in message
+    assert "job(user_id, kind='full'" in message
+    assert any(missing in message.replace(repr(template), "") for missing in ("user,", "no_such", "missing"))
+
+
+def test_an_argument_in_a_format_specification_is_checked_as_well():
+    """`{user_id:{width}}` takes two arguments."""
+    with pytest.raises(ConfigurationError, match="width"):
+        decorate("{user_id:{width}}", job)
+
+
+@pytest.mark.parametrize("template", ["{}", "{0}", "import:{}:{user_id}", "{0.id}", "{[0]}", "{.id}"])
+def test_arguments_are_taken_by_name_only(template):
+    """Positions change with the signature; the message shows the right form."""
+    with pytest.raises(ConfigurationError, match="takes arguments by name"):
+        decorate(template, job)
+
+
+@pytest.mark.parametrize("template", ["{user_id", "user_id}", "{user_id!}", "{user_id!xy}", None, 5, b"x", ["x"]])
+def test_what_is_no_template_is_refused_when_decorating(template):
+    """An open brace, or no text at all."""
+    with pytest.raises(ConfigurationError, match="not a template"):
+        decorate(template, job)
+
+
+def plain(user_id):
+    """Not a coroutine function."""
+
+
+async def generator(user_id):
+    """Nor is this."""
+    yield user_id
+
+
+@pytest.mark.parametrize("function", [plain, generator, lambda: None, 5, User, None])
+def test_only_coroutine_functions_can_be_decorated(function):
+    """A lock of an event loop cannot guard what does not run on it; the message says what was given."""
+    with pytest.raises(ConfigurationError, match="async def") as caught:
+        decorate("x", function)
+    assert getattr(function, "__qualname__", repr(function)) in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_a_partial_is_a_coroutine_function_too():
+    """Its bound arguments are found, and a missing one is refused as for any other."""
+    bound = functools.partial(job, kind="delta")
+    assert await name_taken("{user_id}:{kind}", bound, 1) == "1:delta"
+    with pytest.raises(ConfigurationError, match="missing"):
+        decorate("{missing}", bound)
+
+
+@pytest.mark.parametrize("conflict", ["Wait", "", None, True, 0, "skip ", ["skip"]])
+def test_a_conflict_s_answer_is_one_of_three(conflict):
+    """Checked when decorating, before there is a function."""
+    with pytest.raises(ConfigurationError, match="'wait', 'skip' or 'raise'"):
+        check_conflict(conflict)
+    with pytest.raises(ConfigurationError, match="on_conflict"):
+        Redlock(NODES).locked("x", on_conflict=conflict)
+
+
+def test_the_client_s_decorator_checks_the_template():
+    """`@redlock.locked(...)`, without a loop and without a server."""
+    with pytest.raises(ConfigurationError, match="no such argument"):
+        Redlock(NODES).locked("{nobody}")(job)
+
+
+def test_decorating_with_the_global_client_reads_no_environment(monkeypatch):
+    """A module that decorates must be importable where there are no nodes."""
+    monkeypatch.delenv("REDLOCK_NODES", raising=False)
+    assert inspect.iscoroutinefunction(redlock.locked("import:{user_id}", ttl=30)(job))
+
+
+# Calling
+
+
+@pytest.mark.asyncio
+async def test_the_function_runs_under_the_lock_with_its_own_arguments():
+    """Between enter and exit; its result is the call's."""
+    lock = FakeLock()
+
+    async def inside(user_id, *rest, force=False):
+        lock.log.append("body")
+        return user_id, rest, force
+
+    assert await decorate("{user_id}", inside, lock=lock)(1, 2, force=True) == (1, (2,), True)
+    assert lock.log == ["1", ("acquire", "the lock's own"), "enter", "body", ("exit", None)]
+
+
+@pytest.mark.asyncio
+async def test_each_call_makes_its_own_lock():
+    """Names differ from call to call."""
+    lock = FakeLock()
+    locked = decorate("{user_id}", job, lock=lock)
+    await locked(1)
+    await locked(2)
+    assert [each for each in lock.log if isinstance(each, str) and each.isdigit()] == ["1", "2"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("on_conflict", "wait"), [("wait", "the lock's own"), ("skip", 0), ("raise", 0)])
+async def test_only_wait_waits(on_conflict, wait):
+    """The others try once."""
+    lock = FakeLock()
+    assert (await decorate("x", job, lock=lock, on_conflict=on_conflict)(1))[0] == 1
+    assert lock.log[1] == ("acquire", wait)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("on_conflict", ["wait", "raise", "skip"])
+async def test_a_conflict_skips_or_raises(on_conflict):
+    """The body does not run either way; None is for skip alone."""
+    problem = LockTimeout("held by another")
+    ran = []
+
+    async def body():
+        ran.append(1)
+
+    locked = decorate("x", body, lock=FakeLock(problem), on_conflict=on_conflict)
+    if on_conflict == "skip":
+        assert await locked() is None
+    else:
+        with pytest.raises(LockTimeout) as caught:
+            await locked()
+        assert caught.value is problem
+    assert not ran
+
+
+@pytest.mark.asyncio
+async def test_an_outage_is_never_skipped():
+    """'Somebody else does it' would be a lie."""
+    with pytest.raises(QuorumUnavailable):
+        await decorate("x", job, lock=FakeLock(QuorumUnavailable("down")), on_conflict="skip")(1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("on_conflict", ["wait", "raise", "skip"])
+async def test_the_body_s_own_timeout_is_no_conflict(on_conflict):
+    """A LockTimeout from inside, of another lock, is the body's error and gets out."""
+
+    async def body():
+        raise LockTimeout("another lock")
+
+    with pytest.raises(LockTimeout, match="another lock"):
+        await decorate("x", body, on_conflict=on_conflict)()
+
+
+@pytest.mark.asyncio
+async def test_wrong_arguments_are_a_type_error_before_any_lock():
+    """As without the decorator."""
+    lock = FakeLock()
+    with pytest.raises(TypeError, match="user_id"):
+        await decorate("{user_id}", job, lock=lock)()
+    assert lock.log == []
+
+
+def test_the_decorated_function_looks_like_the_original():
+    """Name, docstring, signature and module, for documentation and for frameworks that read them."""
+    locked = decorate("{user_id}", job)
+    assert (locked.__name__, locked.__doc__, locked.__module__) == (job.__name__, job.__doc__, job.__module__)
+    assert inspect.signature(locked) == inspect.signature(job)
+    assert locked.__wrapped__ is job
+    assert inspect.iscoroutinefunction(locked)

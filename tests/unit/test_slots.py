@@ -1,0 +1,221 @@
+"""The semaphore's commands as the bytes that servers get, what their replies mean, and which slot is tried next."""
+
+from itertools import combinations, product
+
+import hiredis
+import pytest
+
+from redlock_async import ConfigurationError
+from redlock_async._claim import Held
+from redlock_async._errors import NodeRefused
+from redlock_async._keys import Keys
+from redlock_async._replies import failure
+from redlock_async._scripts import Dialect, script
+from redlock_async._slots import MOST_PERMITS, RACES, Slots, Taken, detached
+
+TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
+KEYS = Keys("n:")
+BOUND = b"n:redlock-async:semaphore:{x}"
+SLOTS = [BOUND + b":%d" % number for number in range(1000)]
+
+
+def sent(command, dialect=Dialect.PLAIN):
+    """The command as a server's parser sees it; nothing may be left over."""
+    reader = hiredis.Reader()
+    reader.feed(command.pack(dialect))
+    words = reader.gets()
+    assert reader.gets() is False
+    return words
+
+
+def sha(name):
+    """How a script is called."""
+    return script(name).sha
+
+
+def at(slot, permits=3, *, fenced=True):
+    """The claim of a lease that has that slot."""
+    return detached(KEYS, ["x"], {"permits": permits, "slot": slot}, fenced=fenced)
+
+
+def tried(claim, token=TOKEN):
+    """The slot that the next attempt asks for."""
+    claim.contend(token, 1, 1)
+    return claim.slot
+
+
+TOKENS = [b"token %d" % number for number in range(200)]
+
+
+# What is given
+
+
+@pytest.mark.parametrize("permits", [0, -1, MOST_PERMITS + 1, True, False, 1.0, "4", None, [4]])
+def test_permits_that_cannot_be(permits):
+    """A whole number from 1 to the most; True is no number."""
+    with pytest.raises(ConfigurationError, match="permits"):
+        Slots(KEYS, "x", permits, fenced=True)
+
+
+@pytest.mark.parametrize("permits", [1, 2, MOST_PERMITS])
+def test_permits_are_as_many_keys(permits):
+    """One a slot, all with the name in a hash tag and under the reserved prefix; the process has one queue."""
+    claim = Slots(KEYS, "x", permits, fenced=True)
+    assert list(claim.watched) == SLOTS[:permits]
+    assert claim.turns == (BOUND,)
+    assert not claim.exclusive
+
+
+@pytest.mark.parametrize("name", ["", "redlock-async:x", "\ud800", 5, "x" * 5000])
+def test_a_bad_name(name):
+    """The same names are refused as for the lock."""
+    with pytest.raises(ConfigurationError, match="name"):
+        Slots(KEYS, name, 1, fenced=True)
+
+
+def test_names_that_look_like_keys_do_not_meet():
+    """No name's slot is another name's slot or number."""
+    names = ["x", "x}", "x}:1", "x:1", "{x}", "}", "{"]
+    keys = [key for name in names for key in (KEYS.semaphore(name), *Slots(KEYS, name, 3, fenced=True).watched)]
+    assert len(set(keys)) == len(keys)
+
+
+# Words
+
+
+@pytest.mark.parametrize("slot", range(3))
+@pytest.mark.parametrize("fenced", [True, False])
+def test_every_word_is_about_the_slot(slot, fenced):
+    """Acquired, it is released, retained, secured and extended; no other slot is ever touched."""
+    claim = at(slot, fenced=fenced)
+    key = SLOTS[slot]
+    register = [KEYS.fence(key)] if fenced else []
+    number = str(slot).encode()
+    assert claim.held_by(TOKEN) == (key,)
+    claim._candidates = [slot]
+    ask = [b"EVALSHA", sha("semaphore_acquire"), b"%d" % (4 + fenced), BOUND, *SLOTS[:3], *register, b"3", b"3"]
+    assert sent(claim.acquire(TOKEN, 10_000, 7)) == [*ask, number, TOKEN, b"10000", *([b"7"] if fenced else [])]
+    assert sent(claim.release(TOKEN)) == [b"EVALSHA", sha("mutex_release"), b"1", key, TOKEN, b"0"]
+    assert sent(claim.release(TOKEN), Dialect.DELIFEQ) == [b"DELIFEQ", key, TOKEN]
+    retain = [b"EVALSHA", sha("semaphore_retain"), b"2", key, BOUND, TOKEN, b"500", b"3"]
+    assert sent(claim.retain(TOKEN, 500)) == retain
+    secure = [b"EVALSHA", sha("mutex_secure"), b"%d" % (1 + fenced), key, *register, b"1", TOKEN, b"9"]
+    assert sent(claim.secure(TOKEN, 7 if fenced else None, 9)) == [*secure, *([b"7"] if fenced else [])]
+
+
+def test_many_are_extended_in_one_command():
+    """Each with its own token, ttl and number; one state is read for each."""
+    held = [(at(0), b"a", 1), (at(2), b"b", 0), (at(1, permits=9), b"c", 3)]
+    keys = [SLOTS[0], BOUND, SLOTS[2], BOUND, SLOTS[1], BOUND]
+    words = [b"a", b"1", b"3", b"b", b"0", b"3", b"c", b"3", b"9"]
+    assert sent(Slots.extend(held)) == [b"EVALSHA", sha("semaphore_extend"), b"6", *keys, *words]
+    assert all(claim.width == 1 for claim, *_ in held)
+
+
+def test_what_is_handed_on():
+    """The slot and the number come back; nonsense is refused."""
+    claim = at(2, permits=5)
+    again = detached(KEYS, ["x"], claim.details(), fenced=True)
+    assert (again.slot, again.permits, again.held_by(TOKEN)) == (2, 5, (SLOTS[2],))
+    for permits, slot in [(3, 3), (3, -1), ("3", 1), (3, None), (None, None), (0, 0), (10_000, 1)]:
+        with pytest.raises(ConfigurationError):
+            detached(KEYS, ["x"], {"permits": permits, "slot": slot}, fenced=True)
+
+
+# Replies
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_replies(fenced):
+    """A number is a grant; a list says who is in the way, until when at the earliest, and what is free."""
+    claim = at(0, fenced=fenced)
+    assert claim.grant(17) == (17 if fenced else 0)
+    assert claim.grant([b"t", 1500]) == Taken(b"t", 1.5, free=())
+    assert claim.grant([b"t", -1, 0, 2]) == Taken(b"t", None, free=(0, 2))
+    assert isinstance(claim.grant([b"t", 0]), Held)
+    assert claim.released(1)
+    assert not claim.released(0)
+
+
+def test_a_larger_number_left_behind_makes_it_show_all_those_slots():
+    """Once; then the node knows whether any of them is held. What is not a number of ours does not matter."""
+    claim = Slots(KEYS, "x", 2, fenced=False).begin()
+    assert claim.again({0: claim.grant([5]), 1: claim.grant([3])}, 3)
+    asked = sent(claim.contend(TOKEN, 9, 1))
+    assert asked[2:-1] == [b"6", BOUND, *SLOTS[:5], b"2", b"5", b"%d" % claim.slot, TOKEN]
+    assert claim.slot < 2
+    assert not claim.again({0: claim.grant([5])}, 3)
+    assert claim.again({0: claim.grant([99999])}, 3)
+    assert not claim.again({0: claim.grant([99999])}, 3)
+
+
+def test_another_number_is_the_callers_mistake():
+    """Not a node's."""
+    error = failure("PERMITS it is in use with permits=4, and this was to be permits=3")
+    assert type(error) is ConfigurationError
+    assert str(error) == "it is in use with permits=4, and this was to be permits=3"
+    assert type(failure("PERMITTED")) is NodeRefused
+
+
+# Which slot
+
+
+def test_contenders_spread():
+    """With nothing known, every slot is somebody's first."""
+    claim = Slots(KEYS, "x", 4, fenced=True)
+    assert {tried(claim.begin(), token) for token in TOKENS} == {0, 1, 2, 3}
+
+
+def test_each_acquire_has_its_own_claim():
+    """What one learns or wins does not change another's."""
+    parent = Slots(KEYS, "x", 100, fenced=True)
+    one, two = parent.begin(), parent.begin()
+    one.changed(SLOTS[7])
+    assert tried(one) == 7
+    assert {tried(two, token) for token in TOKENS} != {7}
+    assert parent.slot == 0
+    one.again({0: Taken(b"t", 1, free=(3,))}, 1)
+    assert two._free == {}
+
+
+def test_a_slot_that_changed_is_tried_next():
+    """One of them, where several have."""
+    claim = Slots(KEYS, "x", 10, fenced=True)
+    claim.changed(SLOTS[7])
+    assert tried(claim) == 7
+    seen = set()
+    for token in TOKENS:
+        for slot in (3, 5, 3):
+            claim.changed(SLOTS[slot])
+        seen.add(tried(claim, token))
+    assert seen == {3, 5}
+
+
+@pytest.mark.parametrize("answered", range(1, 6))
+def test_every_view_of_three_slots(answered):
+    """Whatever the nodes that refused say is free: again, and at a slot free on most of them, iff there is one."""
+    subsets = [free for size in range(3) for free in combinations(range(3), size)]
+    for views in product(subsets, repeat=answered):
+        claim = Slots(KEYS, "x", 3, fenced=True).begin()
+        votes = [sum(slot in free for free in views) for slot in range(3)]
+        refusals = {node: Taken(b"t", 1.0, free=free) for node, free in enumerate(views)}
+        assert claim.again(refusals, 3) is (2 * max(votes) > answered)
+        if 2 * max(votes) > answered:
+            assert votes[tried(claim)] == max(votes)
+
+
+def test_what_was_learnt_adds_up_until_a_wait():
+    """Nodes that did not refuse the second attempt still count as they were."""
+    claim = Slots(KEYS, "x", 3, fenced=True).begin()
+    assert claim.again({node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}, 3)
+    assert tried(claim) == 1
+    assert not claim.again({node: Taken(b"u", 1.0) for node in (2, 3, 4)}, 3)
+    assert claim._free == {}
+
+
+def test_lost_races_end_in_a_wait():
+    """Slots that always seem free and never are do not make it ask for ever."""
+    claim = Slots(KEYS, "x", 2, fenced=True).begin()
+    refusals = {node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}
+    answers = [claim.again(refusals, 3) for _ in range(2 * RACES + 2)]
+    assert answers == [*[True] * RACES, False] * 2
