@@ -1,0 +1,247 @@
+"""The floor: the commands of a lock on a bare multiplexed protocol, without any lock logic.
+
+What it takes, a lock over these servers from asyncio cannot undercut: a command is packed once for all nodes, what is
+ready leaves in one write a tick, and a future is resolved at the Q-th reply. It never times out, never reconnects and
+keeps no lease. It speaks `redis://host:port` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+from zlib import crc32
+
+import hiredis
+
+from . import TTL
+
+PX = round(TTL * 1000)
+READ_SIZE = 64 * 1024
+FENCES = 16_384
+HOST, PORT = "127.0.0.1", 6379
+
+pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
+
+
+class Script:
+    """One of the library's own scripts, so that the servers do the same work."""
+
+    def __init__(self, name: str) -> None:
+        self.source = files("redlock_async").joinpath(f"lua/{name}.lua").read_bytes()
+        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
+
+
+class Operation:
+    """One command on all nodes: resolved at the Q-th grant, or when every node has answered."""
+
+    __slots__ = ("answers", "future", "grants", "needed", "nodes")
+
+    def __init__(self, future: asyncio.Future[bool], nodes: int, needed: int) -> None:
+        self.future = future
+        self.nodes = nodes
+        self.needed = needed
+        self.grants = self.answers = 0
+
+
+class Link(asyncio.BufferedProtocol):
+    """The connection to one node."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._reader = hiredis.Reader(notEnoughData=...)
+        self._bytes = bytearray(READ_SIZE)
+        self._buffer = memoryview(self._bytes)
+        self._answer: asyncio.Future[object] | None = None
+        self.pending: deque[Operation] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.write = cast("asyncio.Transport", transport).write
+        self.close = transport.close
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.feed(cast("bytes", self._bytes), 0, nbytes)
+        gets, pending = self._reader.gets, self.pending
+        while (reply := gets()) is not ...:
+            if type(reply) is hiredis.PushNotification:
+                self._floor.pushed(reply)
+                continue
+            if self._answer is not None:
+                self._answer.set_result(reply)
+                continue
+            operation = pending.popleft()
+            # Granted: a fence, a count of 1, or the OK of a SET. Refused: None, 0, or a list that says by whom.
+            operation.answers += 1
+            if reply == b"OK" or (type(reply) is int and reply):
+                operation.grants += 1
+                if operation.grants == operation.needed:
+                    operation.future.set_result(True)
+            if operation.answers == operation.nodes and operation.grants < operation.needed:
+                operation.future.set_result(False)
+
+    async def ask(self, *command: bytes | str | int) -> object:
+        """One command here alone, before there are any others."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self.write(pack(command))
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+
+class Wait:
+    """One key whose end is waited for."""
+
+    def __init__(self, freed: asyncio.Future[None]) -> None:
+        self.freed = freed
+        self.reports = 0
+
+
+class Held(NamedTuple):
+    """What `release` wants."""
+
+    name: str
+    key: bytes
+    token: bytes
+
+
+class Floor:
+    """Five links, and what is sent on them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._links: list[Link] = []
+        self._needed = 0
+        self._out: list[bytes] = []
+        self._prefix = os.urandom(8).hex().encode()
+        self._owner = f"{os.uname().nodename}:{os.getpid()}".encode()
+        self._count = 0
+        self._turns: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waits: dict[bytes, Wait] = {}
+        self._release_as: tuple[bytes | str | int, ...] = ("DELIFEQ",)
+        self._release_with: tuple[bytes | str | int, ...] = ()
+
+    async def open(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            parts = urlsplit(url)
+            _, link = await self._loop.create_connection(lambda: Link(self), parts.hostname or HOST, parts.port or PORT)
+            self._links.append(link)
+            await link.ask("HELLO", 3)
+            await link.ask("CLIENT", "TRACKING", "ON", "NOLOOP")
+            for script in (Script("mutex_acquire"), Script("mutex_release")):
+                await link.ask("SCRIPT", "LOAD", script.source)
+        self._needed = len(urls) // 2 + 1
+        await self._choose_release(self._links[0])
+
+    async def _choose_release(self, link: Link) -> None:
+        """As the library does: the server's own command where it has one."""
+        if not isinstance(await link.ask("DELIFEQ", "floor:probe", "-"), Exception):
+            return
+        if not isinstance(await link.ask("DELEX", "floor:probe", "IFEQ", "-"), Exception):
+            self._release_as, self._release_with = ("DELEX",), ("IFEQ",)
+        else:
+            self._release_as = ("EVALSHA", Script("mutex_release").sha, 1)
+
+    async def close(self) -> None:
+        for link in self._links:
+            link.close()
+
+    async def acquire(self, name: str) -> Held:
+        """Tasks of one process take turns; then one round, as long as nobody else holds it."""
+        if name in self._turns:
+            turn = self._loop.create_future()
+            self._turns[name].append(turn)
+            await turn
+        else:
+            self._turns[name] = deque()
+        key = name.encode()
+        self._count += 1
+        token = b"%s%016x:%s" % (self._prefix, self._count, self._owner)
+        command = self.take(key, token)
+        if not await self._send(command):
+            await self._contend(key, token, command)
+        return Held(name, key, token)
+
+    def release(self, held: Held) -> Awaitable[bool]:
+        sent = self._give_back(held.key, held.token)
+        turns = self._turns[held.name]
+        if turns:
+            turns.popleft().set_result(None)
+        else:
+            del self._turns[held.name]
+        return sent
+
+    def block(self, name: str) -> None:
+        """No such thing here."""
+
+    def take(self, key: bytes, token: bytes) -> bytes:
+        """The command that takes it."""
+        raise NotImplementedError
+
+    def pushed(self, message: list[Any]) -> None:
+        """A node reports keys that somebody else changed."""
+        for key in message[1] or ():
+            if (wait := self._waits.get(key)) is not None:
+                wait.reports += 1
+                if wait.reports >= self._needed and not wait.freed.done():
+                    wait.freed.set_result(None)
+
+    async def _contend(self, key: bytes, token: bytes, command: bytes) -> None:
+        """Held by another process: again when Q nodes have reported that it went."""
+        while True:
+            wait = self._waits[key] = Wait(self._loop.create_future())
+            self._give_back(key, token)  # a minority may have granted
+            # Reading the key is what makes the server report its end.
+            if await self._send(pack(("EXISTS", key))):
+                await wait.freed
+            del self._waits[key]
+            if await self._send(command):
+                return
+
+    def _give_back(self, key: bytes, token: bytes) -> asyncio.Future[bool]:
+        return self._send(pack((*self._release_as, key, *self._release_with, token)))
+
+    def _send(self, packed: bytes) -> asyncio.Future[bool]:
+        future = self._loop.create_future()
+        operation = Operation(future, len(self._links), self._needed)
+        for link in self._links:
+            link.pending.append(operation)
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+        return future
+
+    def _flush(self) -> None:
+        # All nodes are sent the same, so it is joined once.
+        out, self._out = self._out, []
+        packed = b"".join(out)
+        for link in self._links:
+            link.write(packed)
+
+
+class FencedFloor(Floor):
+    """With the library's acquire script."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sha = Script("mutex_acquire").sha
+
+    def take(self, key: bytes, token: bytes) -> bytes:
+        register = b"redlock-async:fence:%d" % (crc32(key) % FENCES)
+        return pack(("EVALSHA", self._sha, 2, key, register, 1, token, PX, time.time_ns() // 1000))
+
+
+class PlainFloor(Floor):
+    """With a bare SET NX PX."""
+
+    def take(self, key: bytes, token: bytes) -> bytes:
+        return pack(("SET", key, token, "NX", "PX", PX))

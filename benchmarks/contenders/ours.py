@@ -1,0 +1,49 @@
+"""redlock_async, through its public surface."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from redlock_async import Lease, Redlock
+
+from . import TTL
+
+
+class Ours:
+    """One client, as a service would have one."""
+
+    def __init__(self, *, fencing: bool) -> None:
+        self._fencing = fencing
+
+    async def open(self, urls: Sequence[str]) -> None:
+        self._redlock = Redlock(urls, ttl=TTL, wait=None, fencing=self._fencing)
+        await self._redlock.__aenter__()
+
+    async def close(self) -> None:
+        await self._redlock.aclose()
+
+    # Not coroutines of their own: what is measured is the library's.
+
+    def acquire(self, name: str) -> Awaitable[Lease]:
+        return self._redlock(name).acquire()
+
+    def release(self, lease: Lease) -> Awaitable[None]:
+        return lease.release()
+
+    def block(self, name: str) -> AbstractAsyncContextManager[Lease]:
+        return self._redlock(name)
+
+
+class Fenced(Ours):
+    """As it comes."""
+
+    def __init__(self) -> None:
+        super().__init__(fencing=True)
+
+
+class Plain(Ours):
+    """Without fencing tokens: the commands any Redlock client sends."""
+
+    def __init__(self) -> None:
+        super().__init__(fencing=False)

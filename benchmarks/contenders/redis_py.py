@@ -1,0 +1,57 @@
+"""Redlock as it is written by hand: five redis-py clients, SET NX PX gathered, a script to release."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+
+from . import TTL
+
+RETRY_DELAY = 0.2
+"""Upper end of the pause between attempts, as in the algorithm's reference implementation."""
+
+RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+
+class Held(NamedTuple):
+    """What `release` wants."""
+
+    name: str
+    token: str
+
+
+class Gathered:
+    """Every command goes to all clients at once and waits for the slowest."""
+
+    async def open(self, urls: Sequence[str]) -> None:
+        self._clients = [Redis.from_url(url) for url in urls]
+        self._release = self._clients[0].register_script(RELEASE)
+        self._needed = len(urls) // 2 + 1
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+    async def acquire(self, name: str) -> Held:
+        while True:
+            held = Held(name, secrets.token_hex(16))
+            sets = (client.set(name, held.token, nx=True, px=round(TTL * 1000)) for client in self._clients)
+            if sum(map(bool, await asyncio.gather(*sets))) >= self._needed:
+                return held
+            await self.release(held)
+            await asyncio.sleep(random.uniform(RETRY_DELAY / 4, RETRY_DELAY))  # noqa: S311 - jitter
+
+    async def release(self, held: Held) -> None:
+        releases = (self._release(keys=[held.name], args=[held.token], client=client) for client in self._clients)
+        await asyncio.gather(*releases)
+
+    def block(self, name: str) -> None:
+        """Nobody wrote one."""
