@@ -19,14 +19,20 @@ from ._errors import (
 from ._operators import Holder, NodeStatus
 from .client import DefaultRedlock, Redlock
 from .events import Event, Statistics
+from .fair import FairLock
+from .latch import Latch
 from .lease import Lease
 from .lock import Lock
+from .rwlock import ReadLock, WriteLease, WriteLock
+from .semaphore import Semaphore
 
 __all__ = [
     "ConfigurationError",
     "Event",
+    "FairLock",
     "Holder",
     "KeyConflict",
+    "Latch",
     "Lease",
     "Lock",
     "LockLost",
@@ -34,9 +40,13 @@ __all__ = [
     "NodeStatus",
     "NotHeld",
     "QuorumUnavailable",
+    "ReadLock",
     "Redlock",
     "RedlockError",
+    "Semaphore",
     "Statistics",
+    "WriteLease",
+    "WriteLock",
     "redlock",
 ]
 

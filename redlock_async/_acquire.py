@@ -40,19 +40,9 @@ class Acquire(Round):
         self._wait_no_longer_than_patience()
         self.ask(node)
 
-    def _answered(self, bit: int) -> None:
-        if self._probing and not self.tally.refused:
-            self._open &= ~bit
-            self._ask_the_others()
-            bit = 0
-        super()._answered(bit)
-        if self.tally.refused and not self._settled and self._hedge is None:
-            self._wait_no_longer_than_patience()
-
     def _ask_the_others(self) -> None:
         self._probing = False
-        before, voters = self.tally, self._voters
-        self.tally = Tally(len(voters.nodes), voters.needed, granted=before.granted, failed=before.failed)
+        self.tally = Tally(len(self._voters.nodes), self._voters.needed)
         if not self._settled:
             self.ask_all()
 
@@ -75,11 +65,21 @@ class Acquire(Round):
 
     def read(self, node: int, reply: object) -> bool:
         got = self._claim.grant(reply)
-        if isinstance(got, Held):
-            self.holding[node] = got
-            return False
-        self.fences[node] = got
-        return True
+        if type(got) is int:
+            if self._probing:
+                self._ask_the_others()
+            self.fences[node] = got
+            return True
+        assert isinstance(got, Held)  # noqa: S101 - what else a claim may say
+        self.holding[node] = got
+        if self._hedge is None:
+            self._wait_no_longer_than_patience()
+        return False
+
+    def _fail(self, node: int, cause: Exception) -> None:
+        if self._probing:
+            self._ask_the_others()
+        super()._fail(node, cause)
 
     def late(self, node: int, reply: object) -> None:
         if not isinstance(got := self._claim.grant(reply), Held):
@@ -118,6 +118,11 @@ class Acquire(Round):
             votes[held.token] = votes.get(held.token, 0) + 1
         return max(votes.items(), key=lambda vote: (vote[0] is not None, vote[1]), default=(None, 0))
 
+    def in_front(self) -> Held | None:
+        """One of the refusals that named who is most in the way."""
+        token, _ = self.holder()
+        return next((held for held in self.holding.values() if held.token == token), None)
+
     def free_in(self) -> float | None:
         """Seconds until so many refusals have expired that a quorum is possible; None if unknown."""
         times = sorted(held.expires_in for held in self.holding.values() if held.expires_in is not None)
@@ -154,14 +159,21 @@ class Released(Round):
 
     def send(self, reached: int) -> None:
         """Send to those nodes; the others never heard of the lock."""
+        command = self._command
+        dialect, packed = None, b""
         for node in self._voters.nodes:
-            bit = 1 << node.index
+            bit = node.bit
             self._open |= bit
             if not reached & bit:
                 self._fail(node.index, node.cause)
-            elif not node.clean(self._command, self):
-                node.clean_later(self._command, self._keep_until)
+            elif (wire := node.wire) is None:
+                node.clean_later(command, self._keep_until)
                 self._fail(node.index, node.cause)
+            else:
+                if node.dialect is not dialect:
+                    dialect = node.dialect
+                    packed = command.pack(dialect)
+                wire.send(packed, self)
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
         return self._claim.released(reply)

@@ -20,6 +20,8 @@ class Held:
 
     token: bytes | None
     expires_in: float | None
+    ahead: ClassVar[bool] = False
+    """Whether that is not a holder, but one who waits and comes first."""
 
 
 class Ground(Voters, Protocol):
@@ -50,6 +52,11 @@ class Claim:
     preference: int
     """Decides which node contenders for this lock try first when they race."""
 
+    @property
+    def probes(self) -> bool:
+        """Whether, when others contend as well, one node may be asked before the rest."""
+        return True
+
     def begin(self) -> Self:
         """The claim of one acquire; one that learns from refusals returns a copy that may."""
         return self
@@ -57,8 +64,16 @@ class Claim:
     prepares: ClassVar[bool] = False
     """Whether `prepare` is to be awaited before each attempt."""
 
-    async def prepare(self, ground: Ground) -> None:
-        """Whatever must be known before an attempt; may talk to the nodes."""
+    async def prepare(self, ground: Ground, deadline: float | None) -> bool:  # noqa: ARG002 - for those that prepare
+        """Whatever must be known or waited for before an attempt; may talk to the nodes. False: the time was up."""
+        return True
+
+    def in_front(self) -> Held | None:
+        """Who is in the way, where others of this process have been told."""
+        return None
+
+    races: ClassVar[bool] = True
+    """Whether contenders may all win alike, and must avoid one another; False where the nodes put them in order."""
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:
         """Under which keys a lease is found: when a node reports one changed, the lease is looked at at once."""
@@ -106,6 +121,13 @@ class Claim:
     def withdraw(self) -> Command | None:
         """What to send to every node when an acquire ends without the lock."""
         return None
+
+    def entered(self) -> Command | None:
+        """What to send, when an acquire ends with the lock, to every node that has not granted it."""
+        return None
+
+    def changed(self, key: bytes) -> None:
+        """One of the watched keys was changed, by whomever: perhaps what it stands for is free now."""
 
     # What they answer
 

@@ -15,6 +15,7 @@ from ._claim import Claim, Ground
 from ._errors import LockTimeout, RedlockError
 from ._node import Node
 from ._quorum import Verdict, validity
+from ._scripts import Command
 from ._settings import Options
 from .events import Counters
 
@@ -74,9 +75,13 @@ class Contest:
         self._options = options
         self._deadline = deadline
         self._round: Acquire | None = None
+        self._token = b""
+        """The last attempt's."""
         self._wake: asyncio.Future[bool] | None = None
         self._backup: asyncio.TimerHandle | None = None
         self._lost_races = 0
+        self._missed = False
+        """Whether we were woken while an attempt was under way."""
         self._raced = False
         """Whether the attempt under way follows a chance that others saw too."""
         self._trouble: Exception | None = None
@@ -88,21 +93,30 @@ class Contest:
         probe: Node | None = None
         first = True
         while True:
-            if self._claim.prepares:
-                await self._claim.prepare(self._ground)
+            if self._claim.prepares and not await self._claim.prepare(self._ground, self._deadline):
+                raise self._over()
             won = await self._attempt(probe, plain=first)
             if won is not None:
                 return won
             first = False
             probe = await self._pause()
 
+    def close(self) -> Command | None:
+        """The client is closed: take back what the attempt under way may get. Returns what every node is to be told."""
+        if self._round is not None:
+            # Behind its acquire on every connection; soon there is none. After an attempt that is over it does no harm.
+            self._ground.give_back(self._claim, self._token, self._round.reached, self._options.ttl)
+        self.wake()
+        return self._claim.withdraw()
+
     # One attempt
 
     async def _attempt(self, probe: Node | None, *, plain: bool) -> Won | None:
         ground, claim, ttl = self._ground, self._claim, self._options.ttl
         ground.counters.attempts += 1
+        self._missed = False
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
-        token = os.urandom(16).hex().encode() + b":" + ground.owner
+        self._token = token = os.urandom(16).hex().encode() + b":" + ground.owner
         timeout = min(ground.node_timeout, ttl / 4)
         ttl_ms = round(ttl * 1000)
         command = (claim.acquire if plain else claim.contend)(token, ttl_ms, ground.wall_us())
@@ -120,7 +134,7 @@ class Contest:
                 if now >= round_.started_at + validity(ttl, ground.drift_factor):
                     late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
                     self._trouble = LockTimeout(f"could not lock {quoted(claim.names)}: {late}", names=claim.names)
-                elif self._trouble is None:
+                elif self._trouble is None and not ground.closed:
                     ground.round_trip += (now - round_.started_at - ground.round_trip) / 8
                     return Won(round_, token, fence)
             elif verdict is Verdict.UNREACHABLE:
@@ -131,7 +145,6 @@ class Contest:
             ground.give_back(claim, token, round_.reached, ttl)
             raise
         ground.give_back(claim, token, round_.reached, ttl)
-        self.asked = True
         return None
 
     async def _fence(self, round_: Acquire, token: bytes, within: float) -> int:
@@ -155,15 +168,22 @@ class Contest:
         if error := round_.hopeless(self._claim.names):
             raise error
         self.last_error = self._trouble
+        if self._trouble is None and self._claim.again(round_.holding, ground.needed):
+            self._raced = False
+            return None  # even with no time left: one try is as many questions as it takes
+        self.asked = True
         left = math.inf if self._deadline is None else self._deadline - ground.now()
         if left <= 0:
-            raise self._over(round_)
+            raise self._over()
         chance = self._chance(round_)
         woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
+        if self._trouble is not None and (error := round_.hopeless(self._claim.names)):
+            raise error  # only now that the others have answered as well
         if chance.seconds >= left and not woken:
-            raise self._over(round_)
+            raise self._over()
         self._raced = woken or chance.race
-        return self._first_choice() if self._raced and self._lost_races >= RACES else None
+        probe = self._raced and self._lost_races >= RACES and self._claim.probes
+        return self._first_choice() if probe else None
 
     def _chance(self, round_: Acquire) -> Chance:
         """When another attempt is worth it."""
@@ -172,11 +192,11 @@ class Contest:
         if self._trouble is not None:
             return Chance(jittered)
         token, votes = round_.holder()
-        if token is None or self._claim.again(round_.holding, ground.needed):
+        if token is None:
             return Chance(0.0)  # a plain SET does not tell who holds it: ask again in the form that does
-        self._lost_races += self._raced
+        self._lost_races += self._raced and self._claim.races
         unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
-        if not round_.one_only and votes + unknown < ground.needed:
+        if self._claim.races and not round_.one_only and votes + unknown < ground.needed:
             # The votes were split and nobody won. Whoever comes back first should find the others still away.
             spread = min(ground.retry_delay, ground.round_trip * 2 ** min(self._lost_races, 10))
             return Chance(ground.random.uniform(0, spread), race=True)
@@ -197,7 +217,7 @@ class Contest:
     async def _sleep(self, round_: Acquire, seconds: float, *, armed: bool) -> bool:
         """Wait; returns whether a node's report ended it."""
         ground = self._ground
-        if armed and round_.could_win:
+        if self._missed or (armed and round_.could_win):
             return True
         self._wake = ground.loop.create_future()
         timer = ground.loop.call_later(seconds, _time_is_up, self._wake)
@@ -212,8 +232,10 @@ class Contest:
                 self._backup = None
             self._wake = None
 
-    def freed(self, node: int) -> None:
+    def freed(self, node: int, key: bytes | None) -> None:
         """A node reports the lock changed there. A quorum of such reports, or a moment without more, wakes us."""
+        if key is not None:
+            self._claim.changed(key)
         if self._round is None:
             return
         enough = self._round.freed(node)
@@ -228,18 +250,22 @@ class Contest:
         if self._wake is not None:
             self._backup = ground.loop.call_later(0.001 + 3 * ground.round_trip, _chance_seen, self._wake)
 
-    def wake(self) -> None:
-        """Something changed that makes another attempt worthwhile."""
+    def wake(self, key: bytes | None = None) -> None:
+        """Something changed, perhaps that key, that makes another attempt worthwhile."""
+        if key is not None:
+            self._claim.changed(key)
+        self._missed = True
         if self._wake is not None:
             _chance_seen(self._wake)
 
     # Giving up
 
-    def _over(self, round_: Acquire) -> Exception:
+    def _over(self) -> Exception:
         if self.last_error is not None:
             return self.last_error
-        token, _ = round_.holder()
-        return timed_out(self._claim.names, self._options.wait, owner_of(token))
+        held = self._claim.in_front() if self._round is None else self._round.in_front()
+        holder = owner_of(held.token) if held is not None else None
+        return timed_out(self._claim.names, self._options.wait, holder, waits=held is not None and held.ahead)
 
 
 def quoted(names: Sequence[str]) -> str:
@@ -247,9 +273,11 @@ def quoted(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def timed_out(names: Sequence[str], wait: float | None, holder: str | None, hint: str = "") -> LockTimeout:
-    """The wait is over."""
-    by = f"held by {holder}" if holder else "held by another client"
+def timed_out(
+    names: Sequence[str], wait: float | None, holder: str | None, hint: str = "", *, waits: bool = False
+) -> LockTimeout:
+    """The wait is over; `waits` when whoever is in the way only waits as well."""
+    by = f"{'behind' if waits else 'held by'} {holder or 'another client'}"
     waited = f" after waiting {wait:g} s" if wait else ""
     return LockTimeout(f"could not lock {quoted(names)}{waited}: {by}{hint}", names=names, holder=holder)
 

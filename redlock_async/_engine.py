@@ -7,11 +7,13 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from random import Random
+from typing import Protocol
 
-from . import _clock
+from . import _clock, _forks
 from ._acquire import Released
 from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
+from ._deadlines import Deadlines
 from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable
 from ._holding import Holding
 from ._keys import Keys
@@ -29,6 +31,19 @@ FIRST_LOOK_LIMIT = 2
 """Node timeouts a caller waits for the first connections, where its own wait is shorter."""
 
 
+class Waiting(Protocol):
+    """Who waits for a key to change."""
+
+    def freed(self, node: int, key: bytes | None) -> None:
+        """A node reports a change: of that key, or of any."""
+
+    def wake(self, key: bytes | None = None) -> None:
+        """We changed it ourselves, or a node came back."""
+
+    def close(self) -> Command | None:
+        """The client is closed; returns what every node is still to be told."""
+
+
 class Engine:
     """Everything that lives on the loop."""
 
@@ -39,19 +54,18 @@ class Engine:
         keys: Keys,
         events: Events,
         *,
-        forks: int = 0,
         now: Callable[[], float] = _clock.now,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         random: Random | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.forks = forks
-        """How many forks this process had behind it when the engine began."""
+        self._forks = _forks.count()
         self.now = now
         self.wall_us = wall_us
         self.random = random or Random()  # noqa: S311 - jitter, not secrets
         self.events = events
         self.counters = events.counters
+        self.deadlines = Deadlines(self.loop, now)
         self.settings = settings
         self.drift_factor = settings.drift_factor
         self.node_timeout = settings.node_timeout
@@ -66,8 +80,10 @@ class Engine:
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
         """The leases that are kept, by the keys whose change puts them in doubt."""
-        self.contests: dict[bytes, list[Contest]] = {}
+        self.contests: dict[bytes, list[Waiting]] = {}
         """Who is asking the nodes, by the keys whose change they wait for."""
+        self.shared: dict[bytes, object] = {}
+        """What the tasks that wait for the same do once for all of them, by a key of it."""
         self.closed = False
         self._ending: list[Wire] = []
         self._at_loop_end: AsyncGenerator[None] | None = None
@@ -98,6 +114,11 @@ class Engine:
             return
 
     @property
+    def inherited(self) -> bool:
+        """Whether this process was forked since: then sockets and loop are the parent's."""
+        return self._forks != _forks.count()
+
+    @property
     def waiting(self) -> int:
         """Tasks that wait for a lock."""
         return self.turns.waiting + len(set(self._contests(None)))
@@ -122,7 +143,7 @@ class Engine:
         for holding in tuple(self.held.values()):
             holding.lose("the client was closed", at_once=True)
         for contest in self._contests(None):
-            contest.wake()
+            self._tell(contest.close(), self.settings.options)
         self.renewals.close()
         self._ending = self.masters.close()
 
@@ -137,7 +158,7 @@ class Engine:
                 await self.start(options.wait)
             if options.ttl > self.masters.longest_ttl:
                 self.masters.use_ttl(options.ttl)
-            run = await self._enter(claim, options, deadline)
+            run = 0 if self._enter_now(claim) else await self._enter(claim, options, deadline)
             holding = await self._contend(claim, options, deadline, run)
         except LockTimeout:
             self.counters.timeouts += 1
@@ -148,8 +169,13 @@ class Engine:
             self.events.tell("unavailable", names=claim.names, seconds=self.now() - started, error=exc)
             raise
         self.counters.acquired += 1
-        self.events.tell("acquired", names=claim.names, seconds=self.now() - started)
+        if self.events.heard:
+            self.events.tell("acquired", names=claim.names, seconds=self.now() - started)
         return holding
+
+    def _enter_now(self, claim: Claim) -> bool:
+        """The turn on the only name, if it is free: the common case, without a coroutine."""
+        return len(claim.turns) == 1 and self.turns.take(claim.turns[0])
 
     async def _enter(self, claim: Claim, options: Options, deadline: float | None) -> int:
         """The turn on every name, in the names' order; returns how many leases this process took in a row."""
@@ -158,7 +184,7 @@ class Engine:
             for key in claim.turns:
                 if not turns.take(key):
                     left = None if deadline is None else deadline - self.now()
-                    if left is not None and left <= 0 and not self._knows(key):
+                    if left is not None and left <= 0 and not self._knows(claim, key):
                         left = self.node_timeout  # tried once, by somebody else, just now: that will tell
                     if not await turns.wait(key, left):
                         raise self._not_my_turn(claim, key, options)  # noqa: TRY301 - what was taken is left below
@@ -171,9 +197,12 @@ class Engine:
             raise
         return run
 
-    def _knows(self, key: bytes) -> bool:
+    def _knows(self, claim: Claim, key: bytes) -> bool:
         turn = self.turns.get(key)
-        return turn is None or turn.contest is None or turn.contest.asked
+        if turn is not None and turn.contest is not None:
+            return turn.contest.asked
+        # Nobody asks: whoever has the turn is a holder, or has just got it from one that passed it on.
+        return turn is None or claim.exclusive
 
     def _not_my_turn(self, claim: Claim, key: bytes, options: Options) -> Exception:
         turn = self.turns.get(key)
@@ -198,29 +227,42 @@ class Engine:
             won = await contest.win()
         except BaseException:
             self._leave(claim, contest, pass_on=True)
-            if (command := claim.withdraw()) is not None:
-                self.tell_all(command, options.ttl)
+            self._tell(claim.withdraw(), options)
+            self._wake_own(claim, ())
             raise
+        self._tell(claim.entered(), options, but=won.round.holders)
         holding = Holding(self, claim, won.token, won.fence, options, won.granted_at, won.round)
         holding.owned_turn = claim.exclusive
         self._leave(claim, contest, pass_on=not claim.exclusive)
         self.adopt(holding)
         return holding
 
+    def _tell(self, command: Command | None, options: Options, but: int = 0) -> None:
+        if command is not None:
+            self.tell_all(command, options.ttl, but)
+
     def _begin(self, claim: Claim, contest: Contest) -> list[Turn]:
         turns = [turn for key in claim.turns if (turn := self.turns.get(key)) is not None]
         for turn in turns:
             turn.contest = contest
-        for key in claim.watched:
-            self.contests.setdefault(key, []).append(contest)
+        self.watch(claim.watched, contest)
         return turns
 
-    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool) -> None:
-        for key in claim.watched:
-            contests = self.contests[key]
-            contests.remove(contest)
-            if not contests:
+    def watch(self, keys: Sequence[bytes], who: Waiting) -> None:
+        """Tell that one when one of those keys changes."""
+        for key in keys:
+            self.contests.setdefault(key, []).append(who)
+
+    def unwatch(self, keys: Sequence[bytes], who: Waiting) -> None:
+        """The end of `watch`."""
+        for key in keys:
+            waiting = self.contests[key]
+            waiting.remove(who)
+            if not waiting:
                 del self.contests[key]
+
+    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool) -> None:
+        self.unwatch(claim.watched, contest)
         for key in claim.turns:
             if pass_on:
                 self.turns.leave(key)
@@ -265,17 +307,19 @@ class Engine:
     def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
         """Send its release, and forget it."""
         claim = holding.claim
-        round_ = self.give_back(claim, holding.token, holding.reached, holding.ttl, retain_ms)
         if holding.phase is Phase.RELEASED:
             self.counters.released += 1
-            self.events.tell("released", names=claim.names, seconds=self.now() - holding.acquired_at)
+            if self.events.heard:
+                self.events.tell("released", names=claim.names, seconds=self.now() - holding.acquired_at)
+        # Whoever gets the turn begins in the next step of the loop, right behind this release, and in the same write.
         self.forget(holding)
-        return round_
+        return self.give_back(claim, holding.token, holding.reached, holding.ttl, retain_ms)
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""
         claim, kept = holding.claim, False
-        for key in claim.held_by(holding.token):
+        freed = claim.held_by(holding.token)
+        for key in freed:
             if self.held.get(key) is holding:
                 del self.held[key]
                 kept = True
@@ -286,9 +330,16 @@ class Engine:
             for key in claim.turns:
                 self.turns.leave(key)
         # The nodes report to others what we change, not to us. Whoever has just got the turn begins after this.
+        if claim.exclusive or self.random.random() * LONGEST_RUN >= 1:
+            self._wake_own(claim, freed)
+        else:
+            # The next in this process waits at the nodes already, and would always be first: as for LONGEST_RUN above.
+            self.loop.call_later(self.random.uniform(2, 3) * self.round_trip, self._wake_own, claim, freed)
+
+    def _wake_own(self, claim: Claim, freed: Sequence[bytes]) -> None:
         for key in claim.watched:
             for contest in self.contests.get(key, ()):
-                contest.wake()
+                contest.wake(key if key in freed else None)
 
     def give_back(self, claim: Claim, token: bytes, reached: int, ttl: float, retain_ms: int = 0) -> Released:
         """Send releases to those nodes. Synchronous: they are on their way before anything else can happen."""
@@ -298,10 +349,15 @@ class Engine:
         round_.send(reached)
         return round_
 
-    def tell_all(self, command: Command, keep: float) -> None:
-        """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds."""
+    def tell_all(self, command: Command, keep: float, but: int = 0) -> None:
+        """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds.
+
+        `but` is a bit mask of nodes that need not be told.
+        """
         now = self.now()
         for node in self.nodes:
+            if but & (1 << node.index):
+                continue
             receiver = Release(node, command, now + keep, now)
             if not node.clean(command, receiver):
                 node.clean_later(command, now + keep)
@@ -322,21 +378,21 @@ class Engine:
         for holding in self._held(key):
             self.renewals.suspect(holding)
         for contest in self._contests(key):
-            contest.freed(node.index)
+            contest.freed(node.index, key)
 
     def own_change(self, key: bytes) -> None:
         """We changed that key ourselves, which the nodes do not report to us."""
         for holding in self._held(key):
             self.renewals.suspect(holding)
         for contest in self._contests(key):
-            contest.wake()
+            contest.wake(key)
 
     def _held(self, key: bytes | None) -> list[Holding]:
         if key is None:
             return list(self.held.values())
         return [self.held[key]] if key in self.held else []
 
-    def _contests(self, key: bytes | None) -> list[Contest]:
+    def _contests(self, key: bytes | None) -> list[Waiting]:
         if key is None:
             return [contest for contests in self.contests.values() for contest in contests]
         return list(self.contests.get(key, ()))

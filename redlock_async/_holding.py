@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Protocol
 
 from ._errors import LockLost, NotHeld, QuorumUnavailable
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from ._claim import Claim
 
 
+OVER = {
+    Phase.RELEASED: "was released before",
+    Phase.DETACHED: "was handed on by detach()",
+    Phase.DOWNGRADED: "was turned into a read lease by downgrade()",
+}
+"""Why a lease is not held any more that was not lost."""
+
+
 class Keeper(Protocol):
     """What a holding needs of the client it is for."""
 
@@ -24,6 +33,11 @@ class Keeper(Protocol):
     now: Callable[[], float]
     drift_factor: float
     needed: int
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked since, and the lease is its parent's."""
+        ...
 
     def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
         """Send its release, and forget it."""
@@ -180,12 +194,17 @@ class Holding(Term):
 
     def require_held(self, verb: str) -> None:
         """Raise LockLost or NotHeld unless it is held."""
+        if self.keeper.inherited:
+            raise NotHeld(
+                f"cannot {verb} the lock on {self.shown}: this lease is the parent process's; detach() hands one on",
+                names=self.claim.names,
+            )
         self.check()
         if self.phase is Phase.LOST:
             assert self.lost_by is not None  # noqa: S101 - set with the phase
             raise LockLost(*self.lost_by.args, names=self.claim.names)
         if self.phase is not Phase.HELD:
-            state = "was handed on by detach()" if self.phase is Phase.DETACHED else "was released before"
+            state = OVER[self.phase]
             raise NotHeld(f"cannot {verb} the lock on {self.shown}: this lease {state}", names=self.claim.names)
 
     async def release(self) -> None:
@@ -228,6 +247,18 @@ class Holding(Term):
         self.phase = Phase.DETACHED
         self.until = -math.inf
         self.keeper.forget(self)
+
+    def turned_into(self, claim: Claim) -> Holding:
+        """The same hold as another kind of lock, not kept yet; this one ends, and the nodes are not told."""
+        self.require_held("downgrade")
+        other = copy(self)
+        other.claim, other.owned_turn = claim, False
+        other.round, other.votes, other.reached = None, 0, (1 << 63) - 1
+        other._on_loss = other._watchers = None  # noqa: SLF001 - it is one of ours
+        self.phase = Phase.DOWNGRADED
+        self.until = -math.inf
+        self.keeper.forget(self)
+        return other
 
     async def extend(self, ttl: float) -> None:
         """Set a new deadline."""

@@ -15,12 +15,16 @@ FENCES = 16_384
 LONGEST_NAME = 4_096
 """Bytes. Longer ones are almost always a whole document passed by mistake, and every node stores them."""
 
+QUEUE = ("queue", "queue-kept", "ticket")
+LATCH = ("latch", "latch-state")
+
 
 class Keys:
     """The keys of one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
+        self._fence = f"{namespace}{RESERVED}fence:".encode()
         self.born = f"{namespace}{RESERVED}born".encode()
         self.longest_ttl = f"{namespace}{RESERVED}longest-ttl".encode()
         self.probe = f"{namespace}{RESERVED}probe".encode()
@@ -46,6 +50,34 @@ class Keys:
             raise ConfigurationError(msg)
         return key
 
+    def semaphore(self, name: str) -> bytes:
+        """Holds a semaphore's number of permits; its slots are called that, a colon and a number."""
+        self.lock(name)
+        return f"{self.namespace}{RESERVED}semaphore:{{{name}}}".encode()
+
+    def queue(self, name: str) -> tuple[bytes, bytes, bytes]:
+        """A fair lock's queue, until when each place in it is kept, and its ticket register."""
+        self.lock(name)
+        queue, kept, ticket = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in QUEUE)
+        return queue, kept, ticket
+
+    def latch(self, name: str) -> tuple[bytes, bytes]:
+        """The ids a latch has counted, and what it is: its count, and whether it is open."""
+        self.lock(name)
+        ids, state = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in LATCH)
+        return ids, state
+
     def fence(self, key: bytes) -> bytes:
         """The register that orders the holders of a key. Bounded in number, so it needs no expiry."""
-        return b"%s%sfence:%d" % (self.namespace.encode(), RESERVED.encode(), crc32(key) % FENCES)
+        return b"%b%d" % (self._fence, crc32(key) % FENCES)
+
+    def readers(self, name: str) -> bytes:
+        """The readers of that name, in the same slot as its lock."""
+        return self._of(b"readers", name)
+
+    def waiting_writer(self, name: str) -> bytes:
+        """The hint of a writer that waits for those readers."""
+        return self._of(b"writer", name)
+
+    def _of(self, what: bytes, name: str) -> bytes:
+        return b"%s%s%s:{%s}" % (self.namespace.encode(), RESERVED.encode(), what, name.encode())

@@ -180,23 +180,17 @@ class Masters:
         forgot = [node.forgot for node in self.nodes]
         holds = held_out(ages, self.needed, longest, strict=self._strict, forgot=forgot)
         for node, hold in zip(self.nodes, holds, strict=True):
-            if hold > 0 and not node.held_out:
+            if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
-            node.held_out = (
-                NodeRefused(
-                    f"it restarted without its data: it votes again in {hold:.1f} s, "
-                    "when every lease it may have forgotten is over"
-                )
-                if hold > 0
-                else None
-            )
+            until = f"it votes again in {hold:.1f} s, when every lease it may have forgotten is over"
+            node.hold_out(NodeRefused(f"it restarted without its data: {until}") if hold > 0 else None)
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
             self._reassess_timer = None
         if waits := [hold for hold in holds if hold > 0]:
             self._reassess_timer = self.loop.call_later(min(waits) + 0.001, self._hold_is_over)
-        young = sum(age is not None and age < longest for age in ages)
-        if young >= self.needed and not self._fresh_warned and self._started.is_set():
+        young = sum(age is not None and age < longest and not hold for age, hold in zip(ages, holds, strict=True))
+        if young and not self._fresh_warned and self._started.is_set():
             self._fresh_warned = True
             logger.warning(
                 "%d of %d masters keep their data for less than the longest ttl (%g s): taken for a fresh cluster. "

@@ -29,7 +29,10 @@ RETRY_FROM, RETRY_UPTO = 0.05, 1.0
 FEW = 1024
 """Releases kept for a node that is down before the list is looked through for those that time has settled."""
 
-PRELOADED = ("mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release")
+PRELOADED = (
+    "mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release",
+    "semaphore_acquire", "semaphore_extend",
+)  # fmt: skip
 
 
 class State(Enum):
@@ -94,20 +97,23 @@ class Node:
         self.address = address
         self.label = address.label
         self._cluster = cluster
-        self._wire: Wire | None = None
+        self.wire: Wire | None = None
+        """The connection, also one that hangs. Releases are sent there too: a server that carries on finds them right
+        behind their acquires."""
         self._task: asyncio.Task[None] | None = None
         self._orphans: list[tuple[float, Command]] = []
         self._prune_at = FEW
         self._closed = False
         self.state = State.CONNECTING
-        self.ready = False
-        """Whether commands may be sent."""
+        self.bit = 1 << index
+        self.live: Wire | None = None
+        """The connection, while commands may be sent on it."""
         self.cause: Exception = ConnectionError("not connected yet")
         """Why it is not ready."""
-        self.held_out: Exception | None = None
-        """Why its votes do not count although it answers: it may have forgotten a lease."""
+        self.abstains: Exception | None = None
+        """Why its votes do not count although it answers, if so."""
+        self._held_out: Exception | None = None
         self._in_doubt: Exception | None = None
-        """The same while it is being asked whether it has its data."""
         self.identity: Identity | None = None
         """What the server said of itself when we connected last."""
         self._adopted: Identity | None = None
@@ -121,9 +127,19 @@ class Node:
         return f"<Node {self.label} {'ready' if self.ready else self.cause!r}>"
 
     @property
-    def abstains(self) -> Exception | None:
-        """Why its votes do not count although it answers, if so."""
-        return self._in_doubt or self.held_out
+    def ready(self) -> bool:
+        """Whether commands may be sent."""
+        return self.live is not None
+
+    def hold_out(self, why: Exception | None) -> None:
+        """Its votes do not count, because it may have forgotten a lease; or they do again."""
+        self._held_out = why
+        self.abstains = self._in_doubt or why
+
+    def _doubt(self, why: Exception | None) -> None:
+        """The same while it is being asked whether it has its data."""
+        self._in_doubt = why
+        self.abstains = why or self._held_out
 
     @property
     def tracking(self) -> bool:
@@ -137,26 +153,18 @@ class Node:
 
     # Sending
 
-    def send(self, command: Command, receiver: Receiver) -> bool:
-        """Send, if the node is up: a node that is not never makes anybody wait."""
-        if not self.ready:
-            return False
-        assert self._wire is not None  # noqa: S101 - what ready means
-        self._wire.send(command.pack(self.dialect), receiver)
-        return True
-
     def send_source(self, command: Command, receiver: Receiver) -> bool:
         """The same command with the source of its script, for a server that has forgotten it."""
-        if self._wire is None:
+        if self.wire is None:
             return False
-        self._wire.send(command.pack_with_source(), receiver)
+        self.wire.send(command.pack_with_source(), receiver)
         return True
 
     def clean(self, command: Command, receiver: Receiver) -> bool:
         """Send a release, also to a server that hangs: it will find it right behind the acquire."""
-        if self._wire is None:
+        if self.wire is None:
             return False
-        self._wire.send(command.pack(self.dialect), receiver)
+        self.wire.send(command.pack(self.dialect), receiver)
         return True
 
     def clean_later(self, command: Command, until: float) -> None:
@@ -169,7 +177,7 @@ class Node:
 
     def overdue(self) -> None:
         """A command on this node has timed out: is it hung?"""
-        wire = self._wire
+        wire = self.wire
         if wire is None or wire.hung or not wire.pending:
             return
         silent = self._cluster.now() - wire.pending[0].started_at
@@ -191,7 +199,7 @@ class Node:
 
     async def _connect(self) -> None:
         pause = RETRY_FROM
-        while True:
+        while not self._closed:
             try:
                 await self._connect_once()
             except Exception as exc:  # noqa: BLE001 - whatever it is, it is shown as the node's fault, and tried again
@@ -216,8 +224,8 @@ class Node:
                     limit.reschedule(cluster.loop.time() + cluster.connect_timeout)
                 await self._adopt(wire, identity)
         except BaseException as exc:
-            if wire is self._wire:
-                self._wire = None
+            if wire is self.wire:
+                self.wire = self.live = None
             wire.close(ConnectionResetError("not taken into use"))
             if isinstance(exc, TimeoutError) and not str(exc):
                 msg = f"connected, but no answer within {cluster.connect_timeout:g} s"
@@ -237,19 +245,19 @@ class Node:
     async def _adopt(self, wire: Wire, identity: Identity) -> None:
         """Make that connection the node's, and settle what the last one left open."""
         self._end_old_connection(wire, identity)
-        self._wire, self.identity, self.dialect = wire, identity, identity.dialect
+        self.wire, self.identity, self.dialect = wire, identity, identity.dialect
         now = self._cluster.now()
         orphans, self._orphans = self._orphans, []
         for until, command in orphans:
             if until > now:
                 wire.send(command.pack(self.dialect), Release(self, command, until, now))
         await self._read_mark()
-        self.ready = not wire.hung
+        self.live = None if wire.hung else wire
         self._settle(None)
 
     def _end_old_connection(self, wire: Wire, identity: Identity) -> None:
-        old, before = self._wire, self._adopted
-        self._wire, self._adopted = None, identity
+        old, before = self.wire, self._adopted
+        self.wire, self._adopted = None, identity
         if old is not None:
             old.close(ConnectionResetError("replaced by a new connection"))
             old.abort()
@@ -260,14 +268,14 @@ class Node:
 
     async def _read_mark(self) -> None:
         """Learn how old the node's data is; it does not vote until that is known."""
-        self._in_doubt = NodeRefused("it is being asked whether it still has its data")
+        self._doubt(NodeRefused("it is being asked whether it still has its data"))
         ask = Ask(self._cluster.loop, self._cluster.now())
         self._send_mark(ask)
         self._marked(ask.started_at, await ask.future)
 
     def _send_mark(self, receiver: Receiver) -> None:
-        if self._wire is not None:
-            self._wire.send(self._cluster.mark_command().pack_with_source(), receiver)
+        if self.wire is not None:
+            self.wire.send(self._cluster.mark_command().pack_with_source(), receiver)
 
     def _marked(self, read_at: float, reply: object) -> None:
         if isinstance(reply, ErrorReply):
@@ -276,7 +284,7 @@ class Node:
         if self.mark is not None and born != self.mark.born:
             self.forgot = True
         self.mark = Mark(read_at, born, (node_time - born) / 1e6, longest / 1e3, node_time / 1e6)
-        self._in_doubt = None
+        self._doubt(None)
 
     def mark_again(self, *, doubt: bool) -> None:
         """Read the mark once more: it was changed, or the node was flushed.
@@ -285,7 +293,7 @@ class Node:
         flushed node is counted.
         """
         if doubt:
-            self._in_doubt = NodeRefused("it is being asked whether it still has its data")
+            self._doubt(NodeRefused("it is being asked whether it still has its data"))
         self._send_mark(Remark(self, self._cluster.now()))
 
     def marked_again(self, read_at: float, reply: object) -> None:
@@ -293,14 +301,14 @@ class Node:
         try:
             self._marked(read_at, reply)
         except ConnectionError as exc:
-            self._in_doubt = exc
+            self._doubt(exc)
         self._cluster.changed(self)
 
     async def ask(self, packed: bytes) -> object:
         """One command on this node by itself, for operators; an error reply comes back as an exception."""
-        if not self.ready or self._wire is None:
+        if self.live is None:
             raise self.cause
-        ask = self._ask(self._wire, packed)
+        ask = self._ask(self.live, packed)
         try:
             async with asyncio.timeout(self._cluster.node_timeout):
                 reply = await ask.future
@@ -320,18 +328,18 @@ class Node:
         self._cluster.changed(self)
 
     def _down(self, cause: Exception) -> None:
-        self.ready = False
+        self.live = None
         self.cause = cause
         self._cluster.changed(self)
 
     def close(self) -> Wire | None:
         """End the connection and every attempt to get another; returns the connection that is closing."""
         self._closed = True
-        self.ready = False
+        self.live = None
         self.cause = ConnectionError("the client is closed")
         if self._task is not None:
             self._task.cancel()
-        wire, self._wire = self._wire, None
+        wire, self.wire = self.wire, None
         if wire is not None:
             wire.close(self.cause)
         return wire
@@ -343,27 +351,27 @@ class Node:
             self._cluster.invalidated(self, cast("Sequence[bytes] | None", message[1]))
 
     def revived(self, wire: Wire) -> None:
-        if wire is not self._wire:
+        if wire is not self.wire:
             return
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self.ready = True
+        self.live = wire
         self._cluster.changed(self)
 
     def congested(self, wire: Wire, *, full: bool) -> None:
-        if wire is not self._wire or wire.hung:
+        if wire is not self.wire or wire.hung:
             return
         if full:
             self._down(NodeRefused("its queue is full: it reads more slowly than we send"))
         else:
-            self.ready = True
+            self.live = wire
             self._cluster.changed(self)
 
     def lost(self, wire: Wire, cause: Exception) -> None:
-        if wire is not self._wire:
+        if wire is not self.wire:
             return
-        self._wire = None
+        self.wire = None
         self._down(cause)
         self.connect()
 

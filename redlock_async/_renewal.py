@@ -234,13 +234,15 @@ class Renewals:
             elif step is Step.END:
                 holding.over()
                 continue
-            else:
-                due.append(holding)
+            elif step is Step.RENEW or (holding.phase is Phase.HELD and holding.next_at <= now + holding.early):
+                due.append(holding)  # else it was renewed by hand meanwhile, or is lost and has a moment left
             again.append(holding)
         self.send(due)
         for holding in again:
-            self._push(holding)
-        if self._heap and self._timer is None:
+            if holding.until != -math.inf:
+                self._push(holding)
+        # Not only if there is no timer: the leases above may have armed it for later than another that is due before.
+        if self._heap and (self._timer is None or self._heap[0][0] < self._timer_at):
             self._arm(self._heap[0][0])
 
     def send(self, holdings: Sequence[Holding], ttl: float | None = None) -> list[Request]:

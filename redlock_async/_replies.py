@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._errors import KeyConflict, NodeDenied, NodeRefused
+from ._errors import ConfigurationError, KeyConflict, NodeDenied, NodeRefused
 
 DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
 
@@ -23,6 +23,9 @@ REMEDIES = {
 
 CONFLICT = "WRONGTYPE"
 
+PERMITS = "PERMITS "
+"""What semaphore_acquire.lua answers with when it is asked for another number of permits than is in use."""
+
 
 def missing_script(message: str) -> bool:
     """Whether the server has forgotten the script and wants its source."""
@@ -31,10 +34,12 @@ def missing_script(message: str) -> bool:
 
 def failure(message: str) -> Exception:
     """An error reply as the exception shown for that node."""
+    if message.startswith(PERMITS):
+        return ConfigurationError(message.removeprefix(PERMITS))
     code = message.split(" ", 1)[0]
     # Servers before 7.0 wrap what a script hit in "ERR Error running script (...): ... WRONGTYPE ...".
     if code == "ERR" and "running script" in message:
-        code = next((known for known in (CONFLICT, *REMEDIES) if f" {known} " in message), code)
+        code = next((known for known in (CONFLICT, *REMEDIES) if f" {known} " in message.replace(" -", " ")), code)
     if code == "ERR" and "ACL failure in script" in message:
         code = "NOPERM"
     if code == CONFLICT:

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
-from ._errors import KeyConflict, NodeDenied, QuorumUnavailable
+from ._deadlines import Deadlines
+from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable
 from ._node import Node
 from ._quorum import Tally, Verdict
 from ._replies import failure, missing_script
@@ -26,13 +27,14 @@ class Voters(Protocol):
     nodes: Sequence[Node]
     needed: int
     now: Callable[[], float]
+    deadlines: Deadlines
 
 
 class Round:
     """A command, the nodes it went to, and the count of their answers."""
 
     __slots__ = (
-        "_command", "_future", "_open", "_settled", "_timer", "_voters", "causes", "holders", "reached", "started_at",
+        "_command", "_future", "_open", "_settled", "_voters", "causes", "holders", "over", "reached", "started_at",
         "tally",
     )  # fmt: skip
 
@@ -52,30 +54,45 @@ class Round:
         """Bit mask of the nodes that granted."""
         self.causes: dict[int, Exception] = {}
         self.tally = Tally(len(voters.nodes), voters.needed)
+        self.over = False
+        """Whether every node has answered or failed."""
         self._future: asyncio.Future[Verdict] = voters.loop.create_future()
         self.started_at = voters.now()
-        self._timer = voters.loop.call_later(timeout, self._expire)
+        voters.deadlines.add(self, timeout)
 
     # Sending
 
     def ask_all(self) -> None:
         """Send to every node that is not asked yet."""
+        asked, command = self.reached | self._open, self._command
+        dialect, packed = None, b""
         for node in self._voters.nodes:
-            if not (self.reached | self._open) & (1 << node.index):
-                self.ask(node)
+            bit = node.bit
+            if asked & bit:
+                continue
+            self._open |= bit
+            wire = node.live
+            if wire is None:
+                self._fail(node.index, node.cause)
+                continue
+            self.reached |= bit
+            if node.dialect is not dialect:  # nodes are mostly of one kind, and then the bytes are the same
+                dialect = node.dialect
+                packed = command.pack(dialect)
+            wire.send(packed, self)
 
     def ask(self, node: Node) -> None:
         """Send to one node; a node that is down has failed at once."""
-        bit = 1 << node.index
-        self._open |= bit
-        self.reached |= bit
-        if not node.send(self._command, self):
-            self.reached &= ~bit
+        self._open |= node.bit
+        if node.live is None:
             self._fail(node.index, node.cause)
+        else:
+            self.reached |= node.bit
+            node.live.send(self._command.pack(node.dialect), self)
 
-    async def verdict(self) -> Verdict:
+    def verdict(self) -> asyncio.Future[Verdict]:
         """The verdict, as soon as no outstanding answer can change it."""
-        return await self._future
+        return self._future
 
     def abandon(self) -> None:
         """Nobody waits for the verdict any more: from here on it sends nothing, because its release is on its way."""
@@ -133,10 +150,14 @@ class Round:
 
     def _answered(self, bit: int) -> None:
         self._open &= ~bit
-        if not self._settled and (verdict := self.tally.verdict) is not Verdict.PENDING:
-            self._settle(verdict)
-        if not self._open and self.tally.granted + self.tally.refused + self.tally.failed >= self.tally.nodes:
-            self._timer.cancel()
+        tally = self.tally
+        if not self._settled:
+            if tally.granted >= tally.needed:
+                self._settle(Verdict.WON)
+            elif (tally.refused or tally.failed) and (verdict := tally.verdict) is not Verdict.PENDING:
+                self._settle(verdict)
+        if not self._open and tally.granted + tally.refused + tally.failed >= tally.nodes:
+            self.over = True
             self.concluded()
 
     def _settle(self, verdict: Verdict) -> None:
@@ -144,7 +165,8 @@ class Round:
         if not self._future.done():
             self._future.set_result(verdict)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Whoever has not answered by now has failed."""
         late, nodes = self._open, self._voters.nodes
         for node in nodes:
             if late & (1 << node.index):
@@ -170,10 +192,13 @@ class Round:
     def hopeless(self, names: Sequence[str]) -> Exception | None:
         """The error to raise at once when trying again cannot help."""
         spare = self.tally.nodes - self.tally.needed
-        conflicts = [cause for cause in self.causes.values() if isinstance(cause, KeyConflict)]
-        if len(conflicts) > spare:
-            shown = ", ".join(map(repr, names))
-            return KeyConflict(f"cannot lock {shown}: {conflicts[0]}", names=names)
+        # A node that is down can have ended the round before all that conflict had answered.
+        pending = 0 if self.tally.granted + self.tally.refused else self._open.bit_count()
+        for kind in (KeyConflict, ConfigurationError):
+            conflicts = [cause for cause in self.causes.values() if isinstance(cause, kind)]
+            if len(conflicts) + pending > spare and 2 * len(conflicts) > self.tally.failed:
+                shown = ", ".join(map(repr, names))
+                return kind(f"cannot lock {shown}: {conflicts[0]}", names=names)
         if sum(isinstance(cause, NodeDenied) for cause in self.causes.values()) > spare:
             return self.unavailable("refused for good", names)
         return None

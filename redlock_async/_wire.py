@@ -82,6 +82,7 @@ class Wire(asyncio.BufferedProtocol):
         self._outbox = outbox
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._gets = self._reader.gets
+        self._feed = cast("Callable[[bytearray, int, int], None]", self._reader.feed)
         self._bytes = bytearray(READ_SIZE)
         self._buffer = memoryview(self._bytes)
         self._transport: asyncio.Transport | None = None
@@ -147,7 +148,7 @@ class Wire(asyncio.BufferedProtocol):
         if self.hung:
             self.hung = False
             self._owner.revived(self)
-        self._reader.feed(cast("bytes", self._bytes), 0, nbytes)
+        self._feed(self._bytes, 0, nbytes)
         gets, pending, index = self._gets, self.pending, self._owner.index
         try:
             while (reply := gets()) is not _INCOMPLETE:

@@ -18,11 +18,18 @@ from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
 from ._operators import Holder, NodeStatus
-from ._settings import DEFAULT, Default, Duration, Settings, from_environment
+from ._queue import Fair, place_kept
+from ._readwrite import Read, Write
+from ._settings import DEFAULT, Default, Duration, Settings, from_environment, seconds
+from ._slots import Slots, detached, slots
 from .events import Events, Listener, Statistics, logger, statistics
+from .fair import FairLock
+from .latch import Latch
 from .lease import Detached, Lease, read_detached
 from .lock import Lock
 from .locked import Conflict, check_conflict, under
+from .rwlock import ReadLock, WriteLease, WriteLock
+from .semaphore import Semaphore
 
 if TYPE_CHECKING:
     from ._dial import Source
@@ -106,6 +113,10 @@ class Redlock:
         reentrant: bool = False,
     ) -> Lock:
         """A lock on that name, or on all of them at once."""
+        plain = ttl is None and wait is DEFAULT and fencing is None and renew is True and max_hold is None
+        if plain and hold_at_least == 0.0 and reentrant is False:
+            options = self._settings.options  # as configured: nothing to check
+            return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
         options = self._settings.options.with_overrides(
             drift_factor=self._settings.drift_factor,
             ttl=ttl,
@@ -119,6 +130,114 @@ class Redlock:
         return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
 
     lock = __call__
+
+    def fair(
+        self,
+        name: str,
+        /,
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+    ) -> FairLock:
+        """The lock on that name, given in the order in which it was asked for, across processes."""
+        settings = self._settings
+        options = settings.options.with_overrides(
+            drift_factor=settings.drift_factor,
+            ttl=ttl,
+            wait=wait,
+            fencing=fencing,
+            renew=renew,
+            max_hold=max_hold,
+            hold_at_least=hold_at_least,
+        )
+        claim = Fair(
+            self._keys,
+            (name,),
+            fenced=options.fencing,
+            owner=settings.owner.encode(),
+            place=place_kept(settings.node_timeout),
+        )
+        return FairLock(self._engine, claim, options)
+
+    def latch(self, name: str, /, *, count: int, retention: Duration = 86_400.0) -> Latch:
+        """What opens when `count` different events have been counted down; kept for `retention` after its last use."""
+        return Latch(self._engine, self._keys, name, count, seconds("retention", retention), self._settings.options)
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        permits: int,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+    ) -> Semaphore:
+        """At most `permits` holders of that name at a time; all who use the name give the same number."""
+        options = self._settings.options.with_overrides(
+            drift_factor=self._settings.drift_factor,
+            ttl=ttl,
+            wait=wait,
+            fencing=fencing,
+            renew=renew,
+            max_hold=max_hold,
+            hold_at_least=hold_at_least,
+        )
+        return Semaphore(self._engine, slots(self._keys, name, permits, fenced=options.fencing), options)
+
+    def read(
+        self,
+        name: str,
+        /,
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+    ) -> ReadLock:
+        """That name, shared with other readers."""
+        options = self._settings.options.with_overrides(
+            drift_factor=self._settings.drift_factor,
+            ttl=ttl,
+            wait=wait,
+            fencing=fencing,
+            renew=renew,
+            max_hold=max_hold,
+            hold_at_least=hold_at_least,
+        )
+        return ReadLock(self._engine, Read(self._keys, name, fenced=options.fencing), options)
+
+    def write(
+        self,
+        name: str,
+        /,
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | Default | None = DEFAULT,
+        fencing: bool | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        hold_at_least: Duration = 0.0,
+    ) -> WriteLock:
+        """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
+        options = self._settings.options.with_overrides(
+            drift_factor=self._settings.drift_factor,
+            ttl=ttl,
+            wait=wait,
+            fencing=fencing,
+            renew=renew,
+            max_hold=max_hold,
+            hold_at_least=hold_at_least,
+        )
+        return WriteLock(self._engine, Write(self._keys, name, fenced=options.fencing), options)
 
     @overload
     def locked(
@@ -178,7 +297,7 @@ class Redlock:
         claim = KINDS[detached.kind](self._keys, detached)
         holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now(), None)
         engine.attach(holding, detached.until if detached.readable else None)
-        return Lease(holding)
+        return WriteLease(holding) if isinstance(claim, Write) else Lease(holding)
 
     # Operators
 
@@ -246,9 +365,9 @@ class Redlock:
             raise ConfigurationError(
                 "locks are taken inside a running event loop: call this from a coroutine"
             ) from None
-        if engine is not None and engine.loop is loop and not engine.closed and engine.forks == _forks:
+        if engine is not None and engine.loop is loop and not engine.closed and not engine.inherited:
             return engine
-        if engine is not None and engine.forks != _forks:
+        if engine is not None and engine.inherited:
             # Inherited through fork(): its sockets and its loop are the parent's. Neither used, closed, nor collected.
             self._inherited.append(engine)
         elif engine is not None and engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
@@ -256,29 +375,25 @@ class Redlock:
                 "this Redlock is in use on another event loop that is still open: make one Redlock for each loop, "
                 "or aclose() it there first"
             )
-        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events, forks=_forks)
+        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events)
         return engine
 
 
 KINDS: dict[str, Callable[[Keys, Detached], Claim]] = {
     Mutex.kind: lambda keys, lease: Mutex(keys, lease.names, fenced=lease.fence is not None),
+    Read.kind: lambda keys, lease: Read(keys, lease.names[0], fenced=lease.fence is not None),
+    Write.kind: lambda keys, lease: Write(keys, lease.names[0], fenced=lease.fence is not None),
+    Fair.kind: lambda keys, lease: Fair(keys, lease.names, fenced=lease.fence is not None),
+    Slots.kind: lambda keys, lease: detached(keys, lease.names, lease.details, fenced=lease.fence is not None),
 }
 """How a detached lease is claimed again."""
-
-_forks = 0
-
-
-def _forked() -> None:
-    global _forks  # noqa: PLW0603 - how often this process came out of a fork; cheaper to compare than getpid()
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def _targets(nodes: Iterable[Source]) -> list[Target]:
     if isinstance(nodes, str | bytes):
         raise ConfigurationError("nodes is a list of URLs or clients, one for each master, not one string")
+    if not isinstance(nodes, Iterable):
+        raise ConfigurationError(f"nodes is a list of URLs or clients, one for each master, not {type(nodes).__name__}")
     targets = [Target(node) for node in nodes]
     if not targets:
         raise ConfigurationError("no nodes: give the URLs of N independent masters, best 3 or 5")
@@ -296,6 +411,10 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
     return targets
 
 
+CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets"})
+"""What a client is made of, and the one from the environment has from its first use on."""
+
+
 class DefaultRedlock(Redlock):
     """`redlock_async.redlock`: a client made from the environment at its first use."""
 
@@ -304,13 +423,13 @@ class DefaultRedlock(Redlock):
         self._configuring = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        with self.__dict__["_configuring"]:
-            if "_settings" not in self.__dict__:
+        if name not in CONFIGURED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with self._configuring:
+            if name not in self.__dict__:
                 nodes, options = from_environment(os.environ)
-                super().__init__(nodes, **options)
-        return object.__getattribute__(self, name)
+                self.__dict__.update(Redlock(nodes, **options).__dict__)
+        return self.__dict__[name]
 
     def __repr__(self) -> str:
         return super().__repr__() if "_settings" in self.__dict__ else "<Redlock from the environment, not used yet>"

@@ -89,6 +89,11 @@ class Events:
     counters: Counters = field(default_factory=Counters)
     listeners: list[Listener] = field(default_factory=list)
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody wants to know what goes well; asked before an event of the common path is put together."""
+        return bool(self.listeners) or logger.isEnabledFor(logging.DEBUG)
+
     def tell(self, kind: Kind, **details: Any) -> None:
         """Report to the log and to every listener."""
         level = _LEVELS.get(kind, logging.DEBUG)

@@ -333,7 +333,7 @@ async def test_a_set_that_arrives_after_its_own_release_is_no_orphan(broken, fen
                 # Our end of the connection breaks with the SET on its way and its release not sent yet.
                 await eventually(lambda: eyes[3].exists("x"))
                 for node in redlock._running.nodes[:3]:
-                    node._wire.abort()
+                    node.wire.abort()
             with pytest.raises(QuorumUnavailable):
                 await attempt
             await eventually(lambda: redlock.statistics().nodes_up == 5, within=3)

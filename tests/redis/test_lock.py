@@ -247,6 +247,17 @@ async def test_renew_false_ends_with_the_ttl(nodes, eyes, eventually):
         await eventually(lambda: eyes.keys() == [], within=0.1)
 
 
+async def test_a_short_lease_beside_a_long_one_is_renewed(nodes):
+    """Seeing to one lease does not put off another that is due before its next time."""
+    async with Redlock(nodes) as redlock:
+        long = await redlock("x", ttl=60).acquire()
+        await asyncio.sleep(0.01)
+        async with redlock("y", ttl=0.4) as short:
+            await asyncio.sleep(1)
+            assert short.valid
+        await long.release()
+
+
 async def test_max_hold_cancels_a_runaway_body(nodes):
     """Renewal stops at max_hold."""
     async with Redlock(nodes, ttl=0.3) as redlock:
@@ -603,3 +614,11 @@ async def test_events_and_statistics(nodes):
         assert len(seen) == 4
         numbers = redlock.statistics()
         assert (numbers.acquired, numbers.released, numbers.lost, numbers.held, numbers.nodes_up) == (3, 2, 1, 0, 5)
+
+
+async def test_a_lease_is_renewed_three_times_a_ttl(nodes):
+    """Not more often: what is renewed early to go out with others is not renewed again when it would have been due."""
+    async with Redlock(nodes, ttl=0.6) as redlock:
+        async with redlock("x"):
+            await asyncio.sleep(2.0)
+        assert 8 <= redlock.statistics().extended <= 12

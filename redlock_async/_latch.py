@@ -1,0 +1,136 @@
+"""What a latch has counted on the nodes: read from a majority, and stored by a majority before anybody is told.
+
+It neither waits nor wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ._engine import Engine
+from ._errors import ConfigurationError, RedlockError
+from ._quorum import Verdict
+from ._round import Round
+from ._scripts import Call
+
+R = TypeVar("R", bound=Round)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One latch on the nodes."""
+
+    name: str
+    keys: tuple[bytes, bytes]
+    of: int
+    """How many events open it."""
+    retention_ms: int
+
+    async def look(self, engine: Engine, seen: Seen, deadline: float | None) -> int:
+        """Add what a majority has counted to what was seen; returns how many are missing.
+
+        What is reported is stored by a majority first, so that nobody is told less later.
+        """
+        look = await self._majority(engine, deadline, lambda: Look(engine, self, seen))
+        look.decided = True
+        complete = self.complete(seen)
+        if look.lacking:
+            await self._majority(engine, deadline, lambda: Write(engine, self, seen.ids, opening=complete))
+            seen.mended = not complete
+        return 0 if complete else self.of - len(seen.ids)
+
+    def complete(self, seen: Seen) -> bool:
+        """Whether that is enough to be open."""
+        return seen.open or len(seen.ids) >= self.of
+
+    async def add(self, engine: Engine, event: bytes, deadline: float | None) -> None:
+        """Have a majority count that event."""
+        await self._majority(engine, deadline, lambda: Write(engine, self, [event]))
+
+    async def _majority(self, engine: Engine, deadline: float | None, ask: Callable[[], R]) -> R:
+        """Ask until a majority has done it."""
+        while True:
+            round_ = ask()
+            round_.ask_all()
+            try:
+                verdict = await round_.verdict()
+            finally:
+                round_.abandon()
+            if verdict is Verdict.WON:
+                return round_
+            if verdict is Verdict.REFUSED:
+                raise ConfigurationError(f"the latch {self.name!r} was made with another count than {self.of}")
+            if engine.closed:
+                raise RedlockError(f"the client was closed while it used the latch {self.name!r}")
+            if error := round_.hopeless((self.name,)):
+                raise error
+            left = math.inf if deadline is None else deadline - engine.now()
+            if left <= 0:
+                raise round_.unavailable(f"could not use the latch {self.name!r}", (self.name,))
+            await asyncio.sleep(min(left, engine.retry_delay * engine.random.uniform(0.25, 1.0)))
+
+
+class Seen:
+    """What one who looks has seen so far. Events never become unhappened, so all that any node ever said counts."""
+
+    __slots__ = ("ids", "mended", "open")
+
+    def __init__(self) -> None:
+        self.ids: set[bytes] = set()
+        self.open = False
+        self.mended = False
+        """Whether the last look ended with telling the nodes what some of them lacked."""
+
+
+class Look(Round):
+    """What a majority has counted; a node that answers later and lacks something is told afterwards."""
+
+    __slots__ = ("_count", "_engine", "_replies", "_seen", "decided")
+
+    def __init__(self, engine: Engine, count: Count, seen: Seen) -> None:
+        command = Call("latch_look", 2, *count.keys, count.of, count.retention_ms)
+        super().__init__(engine, command, engine.node_timeout)
+        self._engine = engine
+        self._count = count
+        self._seen = seen
+        self._replies: list[tuple[int, int]] = []
+        """Of each node that answered: whether it is open there, and how many events it has."""
+        self.decided = False
+        """Whether what a majority lacks is seen to already."""
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        if not isinstance(reply, list):
+            return False
+        opened, *ids = reply
+        self._seen.ids.update(ids)
+        self._seen.open |= bool(opened)
+        self._replies.append((opened, len(ids)))
+        return True
+
+    @property
+    def lacking(self) -> bool:
+        """Whether some node lacks what others have."""
+        least = (int(self._count.complete(self._seen)), len(self._seen.ids))
+        return any(opened < least[0] or number < least[1] for opened, number in self._replies)
+
+    def concluded(self) -> None:
+        if self.decided and self.lacking:
+            opening = self._count.complete(self._seen)
+            Write(self._engine, self._count, self._seen.ids, opening=opening).ask_all()
+
+
+class Write(Round):
+    """Have a majority store those events, and perhaps that it is open."""
+
+    __slots__ = ()
+
+    def __init__(self, engine: Engine, count: Count, ids: Collection[bytes], *, opening: bool = False) -> None:
+        command = Call("latch_count", 2, *count.keys, count.of, count.retention_ms, int(opening), *ids)
+        super().__init__(engine, command, engine.node_timeout)
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        return reply == 1

@@ -1,0 +1,177 @@
+"""The waiters of one process for one fair lock: the first of them asks the nodes, and the places of all are kept there.
+
+It hands out no lock: who may have it is decided by the nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+from ._claim import Ground, Held
+from ._round import Round
+from ._scripts import Call, Command
+
+SIGNS = 3
+"""Signs of life in that time."""
+
+REGISTER_MS = 3_600_000
+"""How long a ticket register outlives its last use. A new one starts at the node's time, ahead of the old one."""
+
+BATCH = 100
+"""Waiters of one process in one sign of life."""
+
+
+class Hall(Ground, Protocol):
+    """What waiting in line needs of the client it is for."""
+
+    random: Random
+    retry_delay: float
+    closed: bool
+    shared: dict[bytes, object]
+
+    def tell_all(self, command: Command, keep: float) -> None:
+        """Send every node something that must arrive within `keep` seconds."""
+
+
+class Waiter(Protocol):
+    """Who stands in a line."""
+
+    id: bytes
+    ticket: int | None
+    signed: bool
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Its place: the smallest is first."""
+        raise NotImplementedError
+
+
+class Line:
+    """The waiters of one process for one fair lock. The first of them asks the nodes; the places of all are kept."""
+
+    def __init__(self, hall: Hall, places: tuple[bytes, bytes, bytes], wakes: bytes, place_ms: int) -> None:
+        self.hall = hall
+        self._places = places
+        self._wakes = wakes
+        self._place_ms = place_ms
+        self._waiting: list[Waiter] = []
+        self._called: dict[bytes, asyncio.Future[bool]] = {}
+        """Those who are not the first, until they are called."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.front: Held | None = None
+        """Why the first was refused."""
+
+    def join(self, claim: Waiter) -> None:
+        """Take the place that its ticket gives it."""
+        insort(self._waiting, claim, key=_rank)
+        if self._waiting[0] is not claim:
+            self._keep([claim])  # the first brings its place with its attempts
+        if self._timer is None:
+            self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+
+    def leave(self, claim: Waiter) -> None:
+        """Give up the place here; the nodes are to be told as well."""
+        position = bisect_left(self._waiting, claim.rank, key=_rank)
+        if position == len(self._waiting) or self._waiting[position] is not claim:
+            return
+        del self._waiting[position]
+        self._call(claim)
+        if self._waiting:
+            self._call(self._waiting[0])
+        else:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self.hall.shared.pop(self._places[0], None)
+
+    async def turn(self, claim: Waiter, deadline: float | None) -> bool:
+        """Wait to be the first; False when the time was up."""
+        hall = self.hall
+        while claim in self and self._waiting[0] is not claim:
+            called: asyncio.Future[bool] = hall.loop.create_future()
+            timer = None if deadline is None else hall.loop.call_later(deadline - hall.now(), _time_is_up, called)
+            self._called[claim.id] = called
+            try:
+                if not await called:
+                    return False
+            finally:
+                del self._called[claim.id]
+                if timer is not None:
+                    timer.cancel()
+        return True
+
+    def __contains__(self, claim: Waiter) -> bool:
+        position = bisect_left(self._waiting, claim.rank, key=_rank)
+        return position < len(self._waiting) and self._waiting[position] is claim
+
+    def _call(self, claim: Waiter) -> None:
+        if (called := self._called.get(claim.id)) is not None:
+            _call(called)
+
+    def _sign(self) -> None:
+        """Tell the nodes that all who wait here are alive."""
+        self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+        for start in range(0, len(self._waiting), BATCH):
+            self._keep(self._waiting[start : start + BATCH])
+
+    def _keep(self, claims: Sequence[Waiter]) -> None:
+        places: list[int | bytes] = []
+        for claim in claims:
+            places += (claim.ticket or 0, claim.id)
+            claim.signed = True
+        command = Call("fair_wait", 3, *self._places, self._wakes, self._place_ms, REGISTER_MS, *places)
+        Keep(self.hall, self, claims, command).ask_all()
+
+
+class Draw(Round):
+    """A ticket from a majority."""
+
+    __slots__ = ("ticket",)
+
+    elects = True
+
+    def __init__(self, hall: Hall, command: Command, timeout: float) -> None:
+        super().__init__(hall, command, timeout)
+        self.ticket = 0
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        assert isinstance(reply, int)  # noqa: S101 - fair_ticket.lua
+        if not self._settled:
+            self.ticket = max(self.ticket, reply)
+        return True
+
+
+class Keep(Round):
+    """A sign of life of some who wait."""
+
+    __slots__ = ("_claims", "_line")
+
+    def __init__(self, hall: Hall, line: Line, claims: Sequence[Waiter], command: Command) -> None:
+        super().__init__(hall, command, hall.node_timeout)
+        self._line = line
+        self._claims = claims
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        return reply == 1
+
+    def may_send_again(self, bit: int) -> bool:
+        # Not behind the back of one who has left meanwhile.
+        return bool(self._open & bit) and all(claim in self._line for claim in self._claims)
+
+
+def _rank(claim: Waiter) -> tuple[int, bytes]:
+    return claim.rank
+
+
+def _call(called: asyncio.Future[bool]) -> None:
+    if not called.done():
+        called.set_result(True)
+
+
+def _time_is_up(called: asyncio.Future[bool]) -> None:
+    if not called.done():
+        called.set_result(False)

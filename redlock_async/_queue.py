@@ -1,0 +1,160 @@
+"""The fair lock's claim: a ticket from a majority, a place in the queue on every node, and its words for the nodes.
+
+Order is by (ticket, id). A ticket is the largest of a majority's next ones, and a majority stores it together with the
+place, so whoever comes after that gets a larger one; and two waiters stand in the same order on every node that knows
+both. Every place is sent to every node again and again, so the first of all is the first on a majority, whatever was
+lost in between: no deadlock, unlike with each node's own order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import ClassVar, Self, cast
+
+from ._claim import Ground, Held
+from ._errors import RedlockError
+from ._keys import Keys
+from ._line import REGISTER_MS, Draw, Hall, Line
+from ._mutex import Mutex
+from ._quorum import Verdict
+from ._scripts import Call, Command
+
+SHORTEST_PLACE = 1.5
+"""Seconds a place in the queue is kept without a sign of life: what a waiter that dies at its head costs the others."""
+
+TIMEOUTS = 6
+"""The same in node timeouts, where those are long: a slow network must not cost a waiter its place."""
+
+
+def place_kept(node_timeout: float) -> float:
+    """Seconds a place is kept without a sign of life."""
+    return max(SHORTEST_PLACE, TIMEOUTS * node_timeout)
+
+
+class Ahead(Held):
+    """A refusal by a node where somebody else is first in the queue."""
+
+    __slots__ = ()
+
+    ahead: ClassVar[bool] = True
+
+
+class Fair(Mutex):
+    """One name, first come, first served; each acquire has a copy of its own, which has the place in the queue."""
+
+    __slots__ = ("_line", "_owner", "_patient", "id", "place_ms", "places", "signed", "ticket", "wakes")
+
+    kind: ClassVar[str] = "fair"
+    prepares: ClassVar[bool] = True
+    races: ClassVar[bool] = False
+
+    def __init__(
+        self, keys: Keys, names: Iterable[str], *, fenced: bool, owner: bytes = b"", place: float = SHORTEST_PLACE
+    ) -> None:
+        super().__init__(keys, names, fenced=fenced)
+        self.places = keys.queue(self.names[0])
+        self.place_ms = round(place * 1000)
+        self.wakes = self.places[0] + b":"
+        """What the key begins with that each waiter reads, to be told when it is the first."""
+        self.turns = ()  # who of this process asks the nodes is a matter of tickets
+        self.id = b""
+        self.ticket: int | None = None
+        self._owner = owner
+        self.signed = False
+        """Whether its place was sent to the nodes since its last attempt began."""
+        self._line: Line | None = None
+        self._patient: bool | None = None
+        """Whether there is time to queue; None until the first attempt."""
+
+    def begin(self) -> Self:
+        new = copy(self)
+        new.id = os.urandom(16).hex().encode() + b":" + self._owner
+        new.watched = (*self.keys, self.wakes + new.id)
+        return new
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Its place: the smallest is first."""
+        return self.ticket or 0, self.id
+
+    # Waiting
+
+    async def prepare(self, ground: Ground, deadline: float | None) -> bool:
+        hall = cast("Hall", ground)
+        if self._patient is None:
+            self._patient = deadline is None or deadline > hall.now()
+            if not self._patient or self.places[0] not in hall.shared:
+                return True  # it may be free, with nobody waiting: one round trip tells
+        if self._line is None:
+            self.ticket = await self._draw(hall, deadline)
+            line = hall.shared.setdefault(self.places[0], Line(hall, self.places, self.wakes, self.place_ms))
+            self._line = cast("Line", line)
+            self._line.join(self)
+        return await self._line.turn(self, deadline)
+
+    def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - it is enough that there are any
+        return self._line is None and self._patient is True
+
+    async def _draw(self, hall: Hall, deadline: float | None) -> int:
+        """A ticket, larger than all that a majority stores."""
+        while True:
+            draw = Draw(hall, Call("fair_ticket", 1, self.places[2], REGISTER_MS), hall.node_timeout)
+            draw.ask_all()
+            try:
+                if await draw.verdict() is Verdict.WON:
+                    return draw.ticket
+            finally:
+                draw.abandon()
+            if hall.closed:
+                raise RedlockError(f"the client was closed while waiting for {self.names[0]!r}")
+            if error := draw.hopeless(self.names):
+                raise error
+            left = math.inf if deadline is None else deadline - hall.now()
+            if left <= 0:
+                raise draw.unavailable(f"could not queue for {self.names[0]!r}", self.names)
+            await asyncio.sleep(min(left, hall.retry_delay * hall.random.uniform(0.25, 1.0)))
+
+    def in_front(self) -> Held | None:
+        return self._line.front if self._line is not None else None
+
+    def withdraw(self) -> Command | None:
+        if self._line is None:
+            return None
+        self._line.leave(self)
+        self._line = None
+        return Call("fair_leave", 2, *self.places[:2], self.wakes, self.id)
+
+    def entered(self) -> Command | None:
+        line = self._line
+        command = self.withdraw()
+        if line is not None and command is not None and self.signed:
+            # A sign of life crossed the attempt that won, and has put back the place which that had ended.
+            line.hall.tell_all(command, self.place_ms / 1000)
+            return None
+        return command
+
+    # Words for the nodes
+
+    def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        return self.contend(token, ttl_ms, candidate)
+
+    def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        self.signed = False
+        keys = (*self.keys, *self.places, *self._fences)
+        place = (self.id, self.ticket) if self.ticket is not None else (b"", 0)
+        return Call(
+            "fair_acquire", len(keys), *keys, token, ttl_ms, candidate, self.wakes, *place, self.place_ms, REGISTER_MS
+        )  # fmt: skip
+
+    def grant(self, reply: object) -> int | Held:
+        if type(reply) is int:
+            return reply if self.fenced else 0
+        token, ms, ahead = cast("tuple[bytes, int, int]", reply)
+        held = (Ahead if ahead else Held)(token, ms / 1000 if ms >= 0 else None)
+        if self._line is not None:
+            self._line.front = held
+        return held

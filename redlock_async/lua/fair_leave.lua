@@ -1,0 +1,15 @@
+-- fair_leave.lua: give up a place, and tell the next if it was the first.
+-- KEYS[1] queue: waiters by ticket   KEYS[2] until when each waiter counts
+-- ARGV[1] prefix of the keys that wake waiters   ARGV[2] the waiter
+-- Returns 1 if it had a place, else 0.
+local was = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+local had = redis.call('ZREM', KEYS[1], ARGV[2])
+redis.call('HDEL', KEYS[2], ARGV[2])
+-- Its own key too, so that the server forgets that anybody wants to be told of it. pcall: at OOM it can still leave.
+local touched = {ARGV[2]}
+if was == ARGV[2] then touched[2] = redis.call('ZRANGE', KEYS[1], 0, 0)[1] end
+for _, who in ipairs(touched) do
+  redis.pcall('SET', ARGV[1] .. who, '', 'PX', 1000)
+  redis.call('DEL', ARGV[1] .. who)
+end
+return had

@@ -1,0 +1,34 @@
+-- fair_wait.lua: keep the places of many waiters, and put back those that are missing.
+-- KEYS[1] queue: waiters by ticket   KEYS[2] until when each waiter counts, in ms of node time   KEYS[3] ticket register
+-- ARGV[1] prefix of the keys that wake waiters   ARGV[2] ms the places are kept   ARGV[3] ms the register is kept
+-- ARGV[2i+2] ticket   ARGV[2i+3] its waiter
+-- Returns 1.
+local queue, alive, register = KEYS[1], KEYS[2], KEYS[3]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local till = string.format('%.0f', now + ARGV[2])
+local was = redis.call('ZRANGE', queue, 0, 0)[1]
+local highest = '0'
+for i = 4, #ARGV, 2 do
+  redis.call('ZADD', queue, ARGV[i], ARGV[i + 1])
+  redis.call('HSET', alive, ARGV[i + 1], till)
+  if tonumber(ARGV[i]) > tonumber(highest) then highest = ARGV[i] end
+end
+for _, key in ipairs({queue, alive}) do
+  if redis.call('PTTL', key) < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2]) end
+end
+-- GETSET, not GET: a write is never tracked.
+local stored = redis.call('GETSET', register, highest)
+if stored and tonumber(stored) > tonumber(highest) then highest = stored end
+redis.call('SET', register, highest, 'PX', ARGV[3])
+local head = redis.call('ZRANGE', queue, 0, 0)[1]
+while head and tonumber(redis.call('HGET', alive, head) or 0) <= now do
+  redis.call('ZREM', queue, head)
+  redis.call('HDEL', alive, head)
+  head = redis.call('ZRANGE', queue, 0, 0)[1]
+end
+if was and head ~= was then
+  redis.call('SET', ARGV[1] .. head, '', 'PX', 1000)
+  redis.call('DEL', ARGV[1] .. head)
+end
+return 1

@@ -1,0 +1,15 @@
+-- latch_count.lua: add events to a latch, and open it if the caller knows that it is complete.
+-- KEYS[1] ids of the events   KEYS[2] its state: count, open   ARGV[1] count   ARGV[2] ms it is kept without use
+-- ARGV[3] 1 to open it   ARGV[4...] ids
+-- Returns 1, or the count in use here as a string when that is another; then nothing is changed.
+local bound = redis.call('HGET', KEYS[2], 'count')
+if bound and bound ~= ARGV[1] then return bound end
+local changed = 0
+if not bound then changed = redis.call('HSET', KEYS[2], 'count', ARGV[1]) end
+if ARGV[3] == '1' then changed = changed + redis.call('HSETNX', KEYS[2], 'open', 1) end
+for i = 4, #ARGV do changed = changed + redis.call('SADD', KEYS[1], ARGV[i]) end
+-- What changes nothing must not wake those who wait: setting an expiry would.
+for _, key in ipairs(KEYS) do
+  if changed > 0 or redis.call('PTTL', key) < ARGV[2] / 2 then redis.call('PEXPIRE', key, ARGV[2]) end
+end
+return 1

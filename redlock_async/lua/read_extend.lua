@@ -1,0 +1,37 @@
+-- read_extend.lua: lengthen many read leases, each only if it is still a reader's, and never shorten one.
+-- KEYS[2i-1]  lock key   KEYS[2i] its readers
+-- ARGV[1]     what a lock key holds while there are readers
+-- ARGV[2i]    reader token   ARGV[2i+1] new ttl in ms, 0 to look only
+-- Returns for each lease 1 ours, 0 missing, -1 somebody else's.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local states = {}
+for i = 1, #KEYS / 2 do
+  local lock, readers = KEYS[2 * i - 1], KEYS[2 * i]
+  local token, ttl = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+  local holder = redis.pcall('GET', lock)
+  if holder ~= ARGV[1] then
+    states[i] = holder and -1 or 0
+  else
+    -- First of all a write that needs no memory: behind one, a server at maxmemory lets a script go on.
+    redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', now)
+    -- Adding nothing reads the expiry as a write, which is not tracked and changes nothing.
+    local expiry = redis.pcall('ZADD', readers, 'XX', 'INCR', 0, token)
+    if type(expiry) ~= 'string' then
+      states[i] = expiry and -1 or 0
+    else
+      if tonumber(expiry) < now + ttl then
+        redis.call('ZADD', readers, 'XX', string.format('%.0f', now + ttl), token)
+        if redis.call('PTTL', lock) < ttl then
+          local stay = ttl + math.min(1000, math.floor(ttl / 2))
+          redis.call('PEXPIRE', lock, stay)
+          redis.call('PEXPIRE', readers, stay)
+          -- Our own write disarmed client tracking; reading the key arms it again.
+          redis.call('EXISTS', lock)
+        end
+      end
+      states[i] = 1
+    end
+  end
+end
+return states

@@ -1,0 +1,27 @@
+-- read_release.lua: leave the readers, or stay one for a while; the last one out frees the lock.
+-- KEYS[1]  lock key   KEYS[2] the readers
+-- ARGV[1]  reader token   ARGV[2] 0 to leave, else ms to stay   ARGV[3] what the lock key holds while there are readers
+-- Returns 1 if it was a reader, else 0.
+local lock, readers = KEYS[1], KEYS[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)
+local ours = 0
+if ARGV[2] == '0' then
+  ours = redis.call('ZREM', readers, ARGV[1])
+elseif redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
+  ours = 1
+  redis.call('ZADD', readers, 'XX', string.format('%.0f', now + ARGV[2]), ARGV[1])
+end
+-- While others read, one that was refused leaves the lock key alone: a read arms client tracking, and it is held out.
+if ours == 0 and redis.call('EXISTS', readers) == 1 then return 0 end
+-- Freed by force, and perhaps locked by somebody else since: then there are no readers.
+if redis.call('GET', lock) ~= ARGV[3] then return 0 end
+if ours == 1 and ARGV[2] ~= '0' and redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
+-- 0: there is no such key, so nobody reads any more.
+if redis.call('PEXPIRE', readers, redis.call('PTTL', lock)) == 0 then
+  redis.call('DEL', lock)
+else
+  redis.call('EXISTS', lock)
+end
+return ours

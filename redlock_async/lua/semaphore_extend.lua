@@ -1,0 +1,24 @@
+-- semaphore_extend.lua: lengthen many slots, each only if it is still ours, and with it the number of permits it is under.
+-- KEYS     for each: the slot, its semaphore's number of permits
+-- ARGV     for each: holder token, new ttl in ms (0: look only), the number of permits
+-- Returns for each slot 1 ours, 0 missing, -1 somebody else's.
+local states = {}
+for number = 2, #KEYS, 2 do
+  local key, i = KEYS[number - 1], number / 2
+  local token, ttl, permits = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), ARGV[3 * i]
+  local holder = redis.pcall('GET', key)
+  if holder == token then
+    if ttl > 0 then
+      if redis.call('PTTL', KEYS[number]) < ttl then redis.call('SET', KEYS[number], permits, 'PX', 2 * ttl) end
+      if redis.call('PTTL', key) < ttl then
+        redis.call('PEXPIRE', key, ttl)
+        -- Our own write disarmed client tracking; reading the key arms it again.
+        redis.call('EXISTS', key)
+      end
+    end
+    states[i] = 1
+  else
+    states[i] = holder and -1 or 0
+  end
+end
+return states

@@ -1,0 +1,132 @@
+"""The read-write lock: many readers, or one writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ._claim import Claim
+from ._engine import Engine
+from ._errors import ConfigurationError, LockLost
+from ._holding import Holding
+from ._lease import Phase
+from ._primitive import Primitive
+from ._quorum import Verdict
+from ._readwrite import Read, Write
+from ._round import Round
+from ._settings import DEFAULT, Default, Duration, Options
+from .lease import Lease
+
+
+class ReadLock(Primitive[Lease]):
+    """A name shared with other readers.
+
+    Guarantee: while a lease is valid, no writer of the name has a valid one: neither `write(name)`, nor the plain lock
+    `redlock(name)`, nor any other Redlock client of the same masters. Its fencing token is larger than that of every
+    earlier writer and smaller than that of every later one; readers may share one.
+    What can break it: see `Lease`. A reader freed by force learns of it at its next renewal, a third of the ttl later
+    at most: unlike a writer's, its end is not reported by the masters.
+    Cost: one round trip to take it (a second when nodes disagree on the fence, as they do after several first readers
+    at once), one to release it. New readers wait while a writer waits; waiting costs each master a few commands a
+    second. A reader that died holds out plain locks for up to half a ttl, and at most a second, longer than its ttl.
+    Cancellation: cancelling `acquire` is prompt and leaves nothing behind on any node.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
+        super().__init__(engine, claim, options, Lease)
+
+
+class WriteLease(Lease):
+    """A writer's lease, which can become a reader's without a gap. All else is as for `Lease`."""
+
+    __slots__ = ()
+
+    async def downgrade(self) -> Lease:
+        """Let readers in: returns a read lease with the same fence, and this lease is over.
+
+        No writer comes in between. The read lease is the caller's to release, or to enter: `async with read:`. Leaving
+        this lease's own block leaves it alone, and what still runs in that block is protected no more. Raises LockLost
+        or QuorumUnavailable when no majority could be had; then, and when it is cancelled, nothing is left on any node.
+        """
+        holding = self._holding
+        holding.require_held("downgrade")
+        engine = holding.keeper
+        assert isinstance(engine, Engine)  # noqa: S101 - the only keeper there is
+        return Lease(await _downgrade(engine, holding))
+
+
+class WriteLock(Primitive[WriteLease]):
+    """A name held alone: it waits for the readers to leave, and lets no new ones in meanwhile.
+
+    Guarantee: while a lease is valid, no other client of the same masters has a valid one on the name: no reader, no
+    writer, no holder of the plain lock `redlock(name)`, which is a writer too, but one that does not hold readers out
+    while it waits. A writer waits for the readers that are in and for no others.
+    What can break it: see `Lease`.
+    Cost: as a plain lock. Waiting for readers, it asks each master about twice a second. New readers wait up to three
+    seconds for a writer that died waiting.
+    Cancellation: cancelling `acquire` is prompt, leaves nothing behind on any node, and lets the readers in again.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
+        super().__init__(engine, claim, options, WriteLease)
+
+    async def acquire(self, wait: Duration | Default | None = DEFAULT) -> WriteLease:
+        """As for any lock; a ConfigurationError in a task that reads the same name, for it would wait for itself."""
+        task = asyncio.current_task()
+        for holding in self._engine().held.values():
+            if holding.task is task and self._reads(holding):
+                raise ConfigurationError(
+                    f"this task holds a read lease on {holding.shown}, and to write would wait for itself: a read "
+                    "lease cannot be upgraded. Release it first, or take write() from the start and downgrade()"
+                )
+        return await super().acquire(wait)
+
+    def _reads(self, holding: Holding) -> bool:
+        return holding.claim.kind == Read.kind and holding.claim.names == self.names and holding.valid
+
+
+class Downgrade(Round):
+    """Turn a writer into a reader on every node that has it."""
+
+    __slots__ = ()
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        return reply == 1
+
+
+async def _downgrade(engine: Engine, writing: Holding) -> Holding:
+    if not engine.masters.usable:
+        await engine.start(writing.ttl)
+    claim = writing.claim
+    assert isinstance(claim, Write)  # noqa: S101 - what WriteLock makes
+    reading = writing.turned_into(claim.reading())
+    reading.task = asyncio.current_task()
+    # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
+    command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
+    round_ = Downgrade(engine, command, min(engine.node_timeout, writing.ttl / 4))
+    round_.ask_all()
+    try:
+        verdict = await round_.verdict()
+    except BaseException:
+        round_.abandon()
+        engine.give_back(reading.claim, reading.token, reading.reached, reading.ttl)
+        writing.phase = Phase.RELEASED
+        engine.end(writing)
+        raise
+    if verdict is Verdict.WON and reading.confirm(round_.started_at, engine.now()):
+        reading.votes = round_.holders
+        engine.adopt(reading)
+        # Where it still stands as a writer's, it would be in its own way, and nobody would release it.
+        engine.tell_all(claim.release(writing.token), writing.ttl, but=round_.holders)
+        return reading
+    engine.give_back(reading.claim, reading.token, reading.reached, reading.ttl)
+    writing.phase, writing.until = Phase.HELD, engine.now()
+    writing.lose("too few masters still had it, in time, when it was downgraded", at_once=True)
+    if verdict is Verdict.UNREACHABLE:
+        raise round_.unavailable(f"could not downgrade the lock on {writing.shown}", claim.names)
+    assert writing.lost_by is not None  # noqa: S101 - just set
+    raise LockLost(*writing.lost_by.args, names=claim.names)

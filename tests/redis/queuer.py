@@ -1,0 +1,32 @@
+"""One process of many that queue for one name: starts the waiters it is told, and prints their leases as JSON."""
+
+import asyncio
+import json
+import sys
+
+from redlock_async import Redlock
+from redlock_async._clock import now
+
+
+async def main(hold, leases, urls):
+    async with Redlock(urls, wait=60) as redlock:
+
+        async def waiter(number):
+            for _ in range(leases):
+                asked = now()
+                async with redlock.fair("queued") as lease:
+                    entered = now()
+                    await asyncio.sleep(hold)
+                    ticket = lease._holding.claim.ticket
+                    held = [number, ticket, asked, entered, now(), lease.fencing_token]
+                    print(json.dumps(held), flush=True)  # noqa: T201 - how it reports
+
+        print("ready", flush=True)  # noqa: T201 - how it reports
+        async with asyncio.TaskGroup() as waiters:
+            while line := await asyncio.to_thread(sys.stdin.readline):
+                for number in line.split():
+                    waiters.create_task(waiter(int(number)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

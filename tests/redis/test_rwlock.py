@@ -1,0 +1,864 @@
+"""Readers share, a writer is alone, and neither starves the other: on real servers, between clients and processes."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import types
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from redlock_async import ConfigurationError, LockLost, LockTimeout, NotHeld, QuorumUnavailable, Redlock
+
+KEY, READERS, HINT = b"doc", b"redlock-async:readers:{doc}", b"redlock-async:writer:{doc}"
+CLEAN_WITHIN = 0.1
+
+
+@pytest.fixture(params=[True, False], ids=["fenced", "plain"])
+def fencing(request):
+    """Both forms of the lock."""
+    return request.param
+
+
+def left(eyes):
+    """Which keys of the lock there are on any node."""
+    return sorted({key for client in eyes.clients for key in client.keys("*doc*")})
+
+
+def readers(eyes):
+    """How many readers each node knows."""
+    return [client.zcard(READERS) for client in eyes.clients]
+
+
+async def clean(eyes, eventually):
+    """Soon there is no key of any kind."""
+    await eventually(lambda: not left(eyes), within=CLEAN_WITHIN)
+
+
+async def in_another_task(awaitable):
+    """As somebody else of the same process would do it."""
+
+    async def run():
+        return await awaitable
+
+    return await asyncio.create_task(run())
+
+
+# Who excludes whom
+
+
+@pytest.mark.asyncio
+async def test_readers_share(nodes, eyes, eventually, fencing):
+    """Readers of one client and of others hold at once, and the last one out leaves nothing."""
+    async with Redlock(nodes, fencing=fencing) as one, Redlock(nodes, fencing=fencing) as two:
+        leases = await asyncio.gather(*((one, two)[number % 2].read("doc").acquire() for number in range(20)))
+        assert all(lease.valid for lease in leases)
+        assert len({lease.token for lease in leases}) == 20
+        await eventually(lambda: readers(eyes) == [20] * 5)
+        assert all(client.pttl(key) > 0 for client in eyes.clients for key in (KEY, READERS))
+        assert not one.statistics().lost
+        for lease in leases:
+            await lease.release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("same_client", [True, False])
+async def test_a_writer_is_alone(nodes, eyes, eventually, fencing, same_client):
+    """Neither a reader nor a writer nor a plain lock gets in beside it, nor it beside them."""
+    async with AsyncExitStack() as stack:
+        redlock = await stack.enter_async_context(Redlock(nodes, fencing=fencing))
+        other = redlock if same_client else await stack.enter_async_context(Redlock(nodes, fencing=fencing))
+        async with redlock.write("doc"):
+            for lock in (other.read("doc"), other.write("doc"), other("doc")):
+                assert await in_another_task(lock.try_acquire()) is None
+            assert left(eyes) == [KEY]
+        async with redlock.read("doc"):
+            for lock in (other.write("doc"), other("doc"), other("a", "doc")):
+                assert await in_another_task(lock.try_acquire()) is None
+        async with redlock("doc"):
+            for lock in (other.read("doc"), other.write("doc")):
+                assert await in_another_task(lock.try_acquire()) is None
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_another_library_is_a_writer(nodes, eyes, eventually):
+    """A plain SET NX excludes readers and writers, and is excluded by them."""
+    async with Redlock(nodes) as redlock:
+        for client in eyes.clients:
+            assert client.set("doc", "a foreign token", nx=True, px=10_000)
+        assert await redlock.read("doc").try_acquire() is None
+        assert await redlock.write("doc").try_acquire() is None
+        for client in eyes.clients:
+            client.delete("doc")
+        for lock in (redlock.read("doc"), redlock.write("doc")):
+            async with lock as lease:
+                await eventually(lambda lease=lease: lease.margin == 2)
+                assert not any(client.set("doc", "a foreign token", nx=True, px=10_000) for client in eyes.clients)
+        await clean(eyes, eventually)
+
+
+def run_processes(urls, processes, *arguments):
+    """Run that many readers and writers at once; returns what they held, and how many attempts that took."""
+    command = [sys.executable, str(Path(__file__).with_name("reader_writer.py")), *map(str, arguments), *urls]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    try:
+        for process in running:
+            assert process.stdout.readline() == "ready\n"
+        for process in running:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        results = [json.loads(process.communicate(timeout=100)[0]) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    held = sorted(tuple(lease) for result in results for lease in result["held"])
+    return held, sum(result["attempts"] for result in results)
+
+
+def sweep(held):
+    """No writer beside anybody, and fences in the order of holding; returns how many readers there were at once."""
+    edges = sorted([(start, 1, kind) for start, _, kind, _ in held] + [(end, 0, kind) for _, end, kind, _ in held])
+    reading = writing = most = 0
+    for _, begins, kind in edges:
+        change = 1 if begins else -1
+        if kind == "write":
+            writing += change
+        else:
+            reading += change
+        assert writing <= 1, "two writers at once"
+        assert not (writing and reading), "a writer beside a reader"
+        most = max(most, reading)
+    # In the order of time: what ended before this one began. A downgraded lease keeps the fence it had as a writer.
+    events = sorted([(start, 1, kind, fence) for start, _, kind, fence in held] + [(e, 0, k, f) for _, e, k, f in held])
+    anybody = writer = 0
+    for _, begins, kind, fence in events:
+        if not begins:
+            anybody = max(anybody, fence)
+            writer = max(writer, fence) if kind == "write" else writer
+        elif kind == "write":
+            assert fence > anybody, "a writer's fence is not above an earlier one's"
+        elif kind == "read":
+            assert fence > writer, "a reader's fence is not above an earlier writer's"
+    return most
+
+
+@pytest.mark.parametrize(("tasks_reading", "tasks_writing", "leases"), [(6, 2, 30), (20, 1, 20), (2, 6, 20)])
+def test_no_writer_beside_anybody_between_processes(tasks_reading, tasks_writing, leases, nodes, eyes):
+    """Four processes of readers and writers: no overlap with a writer, fences in order, everybody gets in."""
+    processes = 4
+    held, attempts = run_processes(nodes, processes, tasks_reading, tasks_writing, leases)
+    counted = [lease for lease in held if lease[2] != "downgraded"]
+    assert len(counted) == processes * (tasks_reading + tasks_writing) * leases
+    most = sweep(held)
+    assert most > 1, "readers never shared"
+    seconds = held[-1][1] - held[0][0]
+    figures = f"{len(counted) / seconds:.0f} leases/s, {attempts / len(counted):.2f} attempts each"
+    print(f"{figures}, {most} readers at once")  # noqa: T201 - a figure to report
+    assert left(eyes) == []
+
+
+@pytest.mark.asyncio
+async def test_fences_order_readers_against_writers(nodes):
+    """Readers at once share a fence, above every earlier writer's; a later writer's is above theirs."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        before = 0
+        for _ in range(5):
+            async with one.write("doc") as writer:
+                assert writer.fencing_token > before
+            async with one.read("doc") as first, two.read("doc") as second, one.read("doc") as third:
+                assert writer.fencing_token < first.fencing_token
+                assert first.fencing_token == second.fencing_token == third.fencing_token
+            before = first.fencing_token
+            async with two("doc") as plain:
+                assert plain.fencing_token > before
+            before = plain.fencing_token
+
+
+@pytest.mark.asyncio
+async def test_readers_level_a_fence_the_nodes_disagree_on(nodes, eyes):
+    """With registers apart the readers' token is still above the last writer's, and below the next one's."""
+    async with Redlock(nodes) as redlock:
+        async with redlock.write("doc") as before:
+            pass
+        register = eyes.clients[0].keys("redlock-async:fence:*")[0]
+        for number, client in enumerate(eyes.clients):
+            client.set(register, before.fencing_token + 10_000_000 * (number + 1))
+        async with redlock.read("doc") as first, redlock.read("doc") as second:
+            assert before.fencing_token < first.fencing_token
+            assert sum(int(client.get(register)) >= first.fencing_token for client in eyes.clients) >= 3
+        async with redlock.write("doc") as after:
+            assert after.fencing_token > max(first.fencing_token, second.fencing_token)
+
+
+# Waiting
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("same_client", [True, False])
+async def test_whoever_waits_is_woken_by_the_release(nodes, same_client):
+    """Writer after reader and reader after writer, within the client too: long before any polling interval."""
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(Redlock(nodes, retry_delay=5.0))
+        two = one if same_client else await stack.enter_async_context(Redlock(nodes, retry_delay=5.0))
+        kinds = [one.read("doc"), two.write("doc"), one.read("doc"), two("doc"), one.read("doc"), two.write("doc")]
+        held = await kinds[0].acquire()
+        for following in kinds[1:]:
+            waiting = asyncio.create_task(following.acquire())
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            released = time.monotonic()
+            await held.release()
+            held = await waiting
+            assert time.monotonic() - released < CLEAN_WITHIN
+        await held.release()
+
+
+@pytest.mark.asyncio
+async def test_a_writer_waits_for_the_last_reader_only(nodes):
+    """Readers that leave one by one let it in when the last one does."""
+    async with Redlock(nodes, retry_delay=5.0) as one, Redlock(nodes, retry_delay=5.0) as two:
+        leases = [await (one, two)[number % 2].read("doc").acquire() for number in range(6)]
+        waiting = asyncio.create_task(two.write("doc").acquire())
+        for lease in leases:
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+            await lease.release()
+        async with asyncio.timeout(CLEAN_WITHIN):
+            await (await waiting).release()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("writer", ["a reader's client", "its own"])
+async def test_a_stream_of_readers_does_not_starve_a_writer(nodes, writer):
+    """There is always a reader, and the writer is in within about one reader's lease."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as three:
+        stop, gaps = asyncio.Event(), []
+
+        async def read(client, length):
+            while not stop.is_set():
+                asked = time.monotonic()
+                async with client.read("doc"):
+                    gaps.append(time.monotonic() - asked)
+                    await asyncio.sleep(length)
+
+        tasks = [asyncio.create_task(read(client, 0.06 + number / 100)) for number in range(4) for client in (one, two)]
+        await asyncio.sleep(0.2)
+        for _ in range(5):
+            asked = time.monotonic()
+            async with (one if writer == "a reader's client" else three).write("doc"):
+                assert time.monotonic() - asked < 0.4
+                served = len(gaps)
+            await asyncio.sleep(0.15)
+            assert len(gaps) > served, "and the writers do not starve the readers"
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.asyncio
+async def test_writers_do_not_starve_a_reader(nodes):
+    """A reader gets in between writers of its own and of another client that follow on each other at once."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        stop = asyncio.Event()
+
+        async def write(client):
+            while not stop.is_set():
+                async with client.write("doc"):
+                    await asyncio.sleep(0.002)
+
+        tasks = [asyncio.create_task(write(client)) for _ in range(5) for client in (one, two)]
+        for _ in range(5):
+            async with asyncio.timeout(3):
+                await (await one.read("doc").acquire()).release()
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.asyncio
+async def test_trying_once_holds_nobody_out(nodes, eyes):
+    """A writer that does not wait leaves no hint, and says that there are readers."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two, one.read("doc"):
+        for _ in range(10):
+            with pytest.raises(LockTimeout, match="held by readers"):
+                await two.write("doc").acquire(wait=0)
+            assert not any(client.exists(HINT) for client in eyes.clients)
+        with pytest.raises(LockTimeout, match="held by readers"):
+            await two("doc").acquire(wait=0.05)
+
+
+@pytest.mark.asyncio
+async def test_a_reader_is_told_that_a_writer_waits(nodes, eventually, eyes):
+    """New readers are held out, old ones go on and renew, and the refusal says why."""
+    async with Redlock(nodes, ttl=0.5) as one, Redlock(nodes) as two:
+        async with one.read("doc") as old:
+            waiting = asyncio.create_task(two.write("doc").acquire(wait=None))
+            await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+            for client in (one, two):
+                with pytest.raises(LockTimeout, match="a waiting writer"):
+                    await client.read("doc").acquire(wait=0.02)
+            await asyncio.sleep(1.0)
+            assert old.valid
+            assert one.statistics().extended
+            assert not waiting.done()
+        async with asyncio.timeout(1):
+            await (await waiting).release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("same_client", [True, False])
+@pytest.mark.parametrize("gives_up_by", ["cancel", "timeout"])
+async def test_a_writer_that_gives_up_lets_readers_in_at_once(nodes, eyes, eventually, same_client, gives_up_by):
+    """Its hint is gone, and whoever it held out is in, long before the hint would have run out."""
+    async with Redlock(nodes, retry_delay=5.0) as one, Redlock(nodes, retry_delay=5.0) as two:
+        async with one.read("doc"):
+            writer = asyncio.create_task(two.write("doc").acquire(wait=0.3))
+            await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+            reader = asyncio.create_task((two if same_client else one).read("doc").acquire())
+            await asyncio.sleep(0.05)
+            assert not reader.done()
+            if gives_up_by == "cancel":
+                writer.cancel()
+            await asyncio.wait([writer])
+            gave_up = time.monotonic()
+            await (await reader).release()
+            assert time.monotonic() - gave_up < CLEAN_WITHIN
+            await eventually(lambda: left(eyes) == [KEY, READERS], within=CLEAN_WITHIN)
+            assert readers(eyes) == [1] * 5
+            assert isinstance(writer.exception() if not writer.cancelled() else None, LockTimeout | None)
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_writer_takes_only_its_own_hint_away(nodes, eyes, eventually):
+    """Of two that wait, the one that gives up leaves the other's."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as three:
+        async with one.read("doc"):
+            first = asyncio.create_task(two.write("doc").acquire())
+            await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+            hints = [client.get(HINT) for client in eyes.clients]
+            second = asyncio.create_task(three.write("doc").acquire())
+            await asyncio.sleep(0.1)
+            second.cancel()
+            await asyncio.wait([second])
+            await asyncio.sleep(0.05)
+            assert [client.get(HINT) for client in eyes.clients] == hints
+        await (await first).release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_writer_that_died_waiting_holds_readers_out_for_a_moment(nodes, eyes):
+    """Its hint runs out by itself."""
+    async with Redlock(nodes, retry_delay=5.0) as redlock:
+        await redlock.status()
+        for client in eyes.clients:
+            client.set(HINT, "of somebody who died", px=300)
+        started = time.monotonic()
+        async with redlock.read("doc"):
+            assert 0.25 < time.monotonic() - started < 0.45
+
+
+@pytest.mark.asyncio
+async def test_a_dead_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually):
+    """Others that renew do not keep it alive, and when they leave a writer is in at once."""
+    async with Redlock(nodes, ttl=0.4) as one, Redlock(nodes, retry_delay=5.0) as two:
+        async with one.read("doc"):
+            for client in eyes.clients:
+                seconds, micros = client.time()
+                client.zadd(READERS, {"0123456789abcdef0123456789abcdef:dead": seconds * 1000 + micros // 1000 + 300})
+            assert readers(eyes) == [2] * 5
+            await eventually(lambda: readers(eyes) == [1] * 5, within=1.0)
+            waiting = asyncio.create_task(two.write("doc").acquire())
+            await asyncio.sleep(0.1)
+            released = time.monotonic()
+        async with await waiting:
+            assert time.monotonic() - released < CLEAN_WITHIN
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["write", "lock"])
+async def test_when_all_readers_died_a_writer_gets_in(nodes, eyes, eventually, kind):
+    """A writer after their ttl; a plain lock, which knows nothing of readers, at most half a ttl later."""
+    async with Redlock(nodes, ttl=0.4) as dying, Redlock(nodes, retry_delay=5.0) as redlock:
+        lease = await dying.read("doc").acquire()
+        lease._holding.abandon()  # it is neither renewed nor released any more
+        started = time.monotonic()
+        async with getattr(redlock, kind)("doc"):
+            assert 0.3 < time.monotonic() - started < (0.5 if kind == "write" else 0.7)
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_without_tracking_waiting_is_polling(nodes):
+    """On RESP2 connections there is no push, and everybody still gets in within a pause."""
+    urls = [f"{url}?protocol=2" for url in nodes]
+    async with Redlock(nodes) as holder, Redlock(urls, retry_delay=0.05) as redlock:
+        for first, then in (("read", "write"), ("write", "read")):
+            held = await getattr(holder, first)("doc").acquire()
+            waiting = asyncio.create_task(getattr(redlock, then)("doc").acquire())
+            await asyncio.sleep(0.1)
+            released = time.monotonic()
+            await held.release()
+            await (await waiting).release()
+            assert time.monotonic() - released < CLEAN_WITHIN
+
+
+@pytest.mark.asyncio
+async def test_a_writer_waiting_for_renewing_readers_costs_the_nodes_next_to_nothing(nodes, eyes, eventually):
+    """Twenty readers that renew do not turn a waiting writer into a busy loop, nor the readers it holds out."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        clients = [await enter(Redlock(nodes, ttl=2.0)) for _ in range(20)]
+        waiting, held_out = await enter(Redlock(nodes)), await enter(Redlock(nodes))
+        leases = [await client.read("doc").acquire() for client in clients]
+        await asyncio.sleep(0.1)
+        alone = await commands_a_second(eyes)
+        writer = asyncio.create_task(waiting.write("doc").acquire(wait=None))
+        await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+        with_writer = await commands_a_second(eyes)
+        reader = asyncio.create_task(held_out.read("doc").acquire(wait=None))
+        with_both = await commands_a_second(eyes)
+        figures = f"{alone:.1f}, with a waiting writer {with_writer:.1f}, with a held out reader {with_both:.1f}"
+        print(f"commands/s a node: readers alone {figures}")  # noqa: T201 - a figure to report
+        # An attempt is two commands a node: the question, and the release of whatever it was given.
+        assert waiting.statistics().attempts <= 6 * 4
+        assert held_out.statistics().attempts <= 3 * 4
+        for lease in leases:
+            await lease.release()
+        await (await writer).release()
+        await (await reader).release()
+
+
+async def commands_a_second(eyes, seconds=3):
+    """What clients of ours sent to the busiest node."""
+    before = [eye.info("commandstats") for eye in eyes.clients]
+    await asyncio.sleep(seconds)
+    after = [eye.info("commandstats") for eye in eyes.clients]
+
+    def sent(stats):
+        counts = (stats.get(f"cmdstat_{name}", {"calls": 0}) for name in ("evalsha", "eval", "delifeq", "delex"))
+        return sum(count["calls"] for count in counts)
+
+    return max(sent(a) - sent(b) for a, b in zip(after, before, strict=True)) / seconds
+
+
+# Renewal and loss
+
+
+@pytest.mark.asyncio
+async def test_a_lease_lasts_for_many_ttls(nodes, eyes, eventually):
+    """Readers and writers are renewed, in a batch, and still exclude each other after it."""
+    async with Redlock(nodes, ttl=0.2) as redlock, Redlock(nodes) as other:
+        leases = [await redlock.read("doc").acquire() for _ in range(30)]
+        leases.append(await redlock.write("doc2").acquire())
+        await asyncio.sleep(1.0)
+        assert all(lease.valid for lease in leases)
+        assert readers(eyes) == [30] * 5
+        assert await other.write("doc").try_acquire() is None
+        assert await other.read("doc2").try_acquire() is None
+        assert redlock.statistics().lost == 0
+        for lease in leases:
+            await lease.release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_extend_of_a_reader(nodes, eyes, eventually):
+    """A longer ttl holds out a plain lock for as long, and nothing is ever shortened."""
+    async with Redlock(nodes, ttl=0.3) as redlock:
+        lease = await redlock.read("doc").acquire()
+        await lease.extend(5)
+        assert 4.5 < lease.remaining < 5
+        await eventually(lambda: all(client.pttl(KEY) >= 4500 for client in eyes.clients))
+        await lease.extend(1)
+        assert lease.remaining > 4
+        await lease.release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_stays_locked(nodes, eyes, eventually):
+    """`hold_at_least` keeps writers out after a quick body, and then runs out."""
+    async with Redlock(nodes) as redlock, Redlock(nodes, retry_delay=5.0) as other:
+        started = time.monotonic()
+        async with redlock.read("doc", hold_at_least=0.3), redlock.read("doc"):
+            pass
+        async with other.write("doc"):
+            assert 0.25 < time.monotonic() - started < 0.45
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by", ["taken out of the readers", "lock key deleted", "force_release"])
+async def test_a_reader_that_is_freed_by_force_is_lost(nodes, eyes, eventually, by):
+    """At its next renewal at the latest: its body is cancelled, and it is not set again."""
+    async with Redlock(nodes, ttl=0.6) as redlock, Redlock(nodes) as other:
+        with pytest.raises(LockLost):  # noqa: PT012 - the block itself is what raises
+            async with redlock.read("doc") as lease:
+                await eventually(lambda: lease.margin == 2)
+                await asyncio.sleep(0.05)
+                freed = time.monotonic()
+                if by == "force_release":
+                    assert await other.force_release("doc")
+                for client in eyes.clients[:3]:
+                    if by == "taken out of the readers":
+                        client.zrem(READERS, lease.token)
+                    elif by == "lock key deleted":
+                        client.delete(KEY)
+                await asyncio.sleep(5)
+        assert time.monotonic() - freed < 0.35
+        assert lease.lost
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventually):
+    """One node's mishap is repaired at the next renewal, whichever of its keys it lost."""
+    async with Redlock(nodes, ttl=0.3) as redlock:
+        async with redlock.read("doc") as lease, redlock.read("doc"):
+            await eventually(lambda: lease.margin == 2)
+            eyes.clients[0].zrem(READERS, lease.token)
+            eyes.clients[1].delete(KEY, READERS)
+            await eventually(lambda: readers(eyes) == [2] * 5)
+            assert eyes.clients[1].exists(KEY)
+            assert lease.valid
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_writer_that_is_overwritten_is_lost(nodes, eyes):
+    """As with a plain lock."""
+    async with Redlock(nodes) as redlock:
+        with pytest.raises(LockLost):  # noqa: PT012 - the block itself is what raises
+            async with redlock.write("doc"):
+                await asyncio.sleep(0.05)
+                for client in eyes.clients[:3]:
+                    client.set(KEY, "somebody else")
+                await asyncio.sleep(5)
+        for client in eyes.clients:
+            client.delete(KEY)
+
+
+@pytest.mark.asyncio
+async def test_detached_leases_of_both_kinds(nodes, eyes, eventually):
+    """A lease is handed to another client, which renews and releases it as what it is."""
+    async with Redlock(nodes, ttl=0.5) as one, Redlock(nodes) as two:
+        for kind, excluded in (("read", "write"), ("write", "read")):
+            lease = await getattr(one, kind)("doc").acquire()
+            attached = two.attach(lease.detach())
+            assert (attached.token, attached.fencing_token) == (lease.token, lease.fencing_token)
+            await asyncio.sleep(0.7)
+            assert attached.valid
+            assert await getattr(one, excluded)("doc").try_acquire() is None
+            await attached.release()
+            await clean(eyes, eventually)
+        attached = two.attach((await one.write("doc").acquire()).detach())
+        await (await attached.downgrade()).release()
+        await clean(eyes, eventually)
+
+
+# Downgrade, and no upgrade
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("same_client", [True, False])
+async def test_downgrade_lets_readers_in_and_no_writer(nodes, eyes, eventually, fencing, same_client):
+    """Readers that wait come in, a writer that waits does not, and the read lease is renewed until it is released."""
+    async with Redlock(nodes, fencing=fencing, ttl=0.5) as one, Redlock(nodes, fencing=fencing) as two:
+        other = one if same_client else two
+        async with one.write("doc") as lease:
+            reader = asyncio.create_task(other.read("doc").acquire())
+            await asyncio.sleep(0.05)
+            assert not reader.done()
+            read = await lease.downgrade()
+            async with asyncio.timeout(0.2):
+                joined = await reader
+            writer = asyncio.create_task(other.write("doc").acquire())
+            assert (read.fencing_token, read.name) == (lease.fencing_token, "doc")
+            assert not fencing or joined.fencing_token > read.fencing_token
+            for use in (lease.release, lease.extend, lease.downgrade):
+                with pytest.raises(NotHeld, match="downgrade"):
+                    await use()
+            assert not lease.valid
+            assert not lease.lost
+        await asyncio.sleep(0.8)
+        assert read.valid
+        assert not writer.done()
+        await joined.release()
+        async with read:
+            pass
+        async with asyncio.timeout(CLEAN_WITHIN):
+            after = await writer
+        assert not fencing or after.fencing_token > joined.fencing_token
+        await after.release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_a_lease_is_not_valid_from_the_moment_it_is_downgraded(nodes):
+    """Readers can be in before the answer is: nobody may rely on the writer's lease meanwhile."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock.write("doc").acquire()
+        downgrading = asyncio.create_task(lease.downgrade())
+        await asyncio.sleep(0)
+        assert not downgrading.done()
+        assert not lease.valid
+        await (await downgrading).release()
+
+
+@pytest.mark.asyncio
+async def test_downgrade_keeps_the_options(nodes, eyes, eventually):
+    """`max_hold` still ends it, counted from when it began to write."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock.write("doc", max_hold=0.8).acquire()
+        began = time.monotonic()
+        await asyncio.sleep(0.2)
+        read = await lease.downgrade()
+        assert read.remaining < 0.65
+        with pytest.raises(LockLost, match="max_hold"):
+            async with read:
+                await asyncio.sleep(5)
+        assert 0.5 < time.monotonic() - began < 0.9
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+async def test_downgrade_of_a_lease_that_was_freed_by_force(nodes, eyes, eventually):
+    """With no majority left to downgrade it is lost, and nothing remains of it."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock.write("doc").acquire()
+        await eventually(lambda: lease.margin == 2)
+        for client in eyes.clients[:3]:
+            client.delete(KEY)
+        with pytest.raises(LockLost):
+            await lease.downgrade()
+        assert lease.lost
+        await clean(eyes, eventually)
+        with pytest.raises(LockLost):
+            await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_downgrade_without_a_majority(cluster, eventually):
+    """Too few masters answer: an outage, the lease is over, and the others are clean."""
+    async with Redlock(cluster.urls, node_timeout=0.1) as redlock:
+        with pytest.raises(QuorumUnavailable, match="downgrade"):  # noqa: PT012 - the block itself is what raises
+            async with redlock.write("doc") as lease:
+                for index in (0, 1, 2):
+                    cluster.kill(index)
+                await lease.downgrade()
+        assert lease.lost
+        for index in (3, 4):
+            with redis.Redis.from_url(cluster.urls[index]) as client:
+                await eventually(lambda client=client: not client.keys("*doc*"), within=CLEAN_WITHIN)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wait", [0, 5, None])
+async def test_upgrade_is_refused_at_once(nodes, wait):
+    """A task that reads cannot write, which would wait for itself; another task of the client just waits."""
+    async with Redlock(nodes) as redlock:
+        async with redlock.read("doc"), redlock.read("other"):
+            started = time.monotonic()
+            with pytest.raises(ConfigurationError, match="upgrade"):
+                await redlock.write("doc").acquire(wait=wait)
+            with pytest.raises(ConfigurationError, match="upgrade"):
+                async with redlock.write("doc"):
+                    pass
+            assert time.monotonic() - started < 0.05
+            assert await in_another_task(redlock.write("doc").try_acquire()) is None
+            async with redlock.write("else"):
+                pass
+        async with redlock.write("doc") as lease:
+            read = await lease.downgrade()
+        with pytest.raises(ConfigurationError, match="upgrade"):
+            await redlock.write("doc").acquire(wait=wait)
+        await read.release()
+        async with redlock.write("doc"):
+            pass
+
+
+# Cancellation
+
+
+@types.coroutine
+def counting(coroutine, at, act):
+    """Run the coroutine, and call `act` when it suspends for the `at`-th time; returns (result, suspensions)."""
+    steps, send, value = 0, coroutine.send, None
+    while True:
+        try:
+            yielded = send(value)
+        except StopIteration as stop:
+            return stop.value, steps
+        steps += 1
+        if steps == at:
+            act()
+        try:
+            value = yield yielded
+            send = coroutine.send
+        except BaseException as exc:  # noqa: BLE001 - whatever is thrown in is passed on
+            send, value = coroutine.throw, exc
+
+
+async def cancelled_at(coroutine, at):
+    """Cancel it at that suspension; whether it finished before."""
+    loop, task = asyncio.get_running_loop(), None
+
+    async def run():
+        return await counting(coroutine, at, lambda: loop.call_soon(task.cancel))
+
+    task = loop.create_task(run())
+    try:
+        _, steps = await task
+    except asyncio.CancelledError:
+        return False
+    assert steps < at
+    return True
+
+
+async def at_every_await(prepare, most=40):
+    """Cancel at the first suspension, the second, and so on, until it finishes; returns at how many."""
+    for at in range(1, most):
+        coroutine, after = await prepare()
+        finished = await cancelled_at(coroutine, at)
+        await after()
+        if finished:
+            return at - 1
+    raise AssertionError(f"still not finished after {most} awaits")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("same_client", [True, False])
+@pytest.mark.parametrize(
+    ("holds", "waits"), [("read", "write"), ("write", "read"), ("write", "write"), ("lock", "read"), ("read", "lock")]
+)
+async def test_cancelling_whoever_waits_leaves_nothing(nodes, eyes, eventually, holds, waits, same_client):
+    """At every await from the first question to the release: no reader, no hint, no lock."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        waiter = one if same_client else two
+        releases = []
+
+        async def prepare():
+            held = await getattr(one, holds)("doc").acquire()
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.03, lambda: releases.append(loop.create_task(held.release())))
+
+            async def use():
+                await (await getattr(waiter, waits)("doc").acquire()).release()
+
+            async def after():
+                # Nothing of the waiter while the other still holds, and nothing at all afterwards.
+                expected = [KEY, READERS] if holds == "read" else [KEY]
+                await eventually(lambda: left(eyes) in (expected, []) and max(readers(eyes)) <= 1, within=CLEAN_WITHIN)
+                await eventually(lambda: bool(releases) and releases[-1].done())
+                releases.clear()
+                await clean(eyes, eventually)
+
+            return use(), after
+
+        assert await at_every_await(prepare) >= 3
+
+
+@pytest.mark.asyncio
+async def test_cancelling_a_reader_that_is_held_out(nodes, eyes, eventually):
+    """It leaves nothing, and does not touch the hint of the writer it waited for."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+
+        async def prepare():
+            held = await one.read("doc").acquire()
+            writer = asyncio.create_task(one.write("doc").acquire())
+            await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+
+            async def use():
+                await (await two.read("doc").acquire(wait=0.03)).release()
+
+            async def after():
+                await eventually(lambda: readers(eyes) == [1] * 5, within=CLEAN_WITHIN)
+                assert all(client.exists(HINT) for client in eyes.clients)
+                await held.release()
+                await (await writer).release()
+                await clean(eyes, eventually)
+
+            return use(), after
+
+        with pytest.raises(LockTimeout):
+            await at_every_await(prepare)
+        for client in eyes.clients:
+            client.flushdb()
+
+
+@pytest.mark.asyncio
+async def test_cancelling_a_downgrade_leaves_nothing(nodes, eyes, eventually):
+    """Cancelled anywhere, the lease is over and neither form of it is left; finished, the read lease is there."""
+    async with Redlock(nodes) as redlock:
+        read = []
+
+        async def prepare():
+            lease = await redlock.write("doc").acquire()
+
+            async def use():
+                read.append(await lease.downgrade())
+
+            async def after():
+                for each in read:
+                    await each.release()
+                assert not lease.valid
+                await clean(eyes, eventually)
+
+            return use(), after
+
+        assert await at_every_await(prepare) >= 1
+        assert len(read) == 1
+
+
+# Faults
+
+
+@pytest.mark.asyncio
+async def test_a_node_killed_and_another_restarted_empty(cluster):
+    """Readers keep their leases, a writer stays out until they leave, and gets in afterwards."""
+    async with Redlock(cluster.urls, ttl=1.0, node_timeout=0.1) as one, Redlock(cluster.urls, node_timeout=0.1) as two:
+        leases = [await one.read("doc").acquire() for _ in range(3)]
+        cluster.kill(0)
+        cluster.restart(1)
+        waiting = asyncio.create_task(two.write("doc").acquire())
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            assert all(lease.valid for lease in leases)
+            assert not waiting.done()
+        for lease in leases:
+            await lease.release()
+        async with asyncio.timeout(1):
+            writer = await waiting
+        assert writer.fencing_token > leases[0].fencing_token
+        assert await one.read("doc").try_acquire() is None
+        await writer.release()
+        async with one.read("doc") as after:
+            assert after.fencing_token > writer.fencing_token
+
+
+@pytest.mark.asyncio
+async def test_readers_are_renewed_at_maxmemory(cluster, eventually):
+    """A server that refuses new keys for want of memory still renews the readers there are."""
+    clients = [redis.Redis.from_url(url) for url in cluster.urls]
+    async with Redlock(cluster.urls, ttl=0.5) as redlock:
+        lease = await redlock.read("doc").acquire()
+        for client in clients:
+            client.config_set("maxmemory", 1)
+        await asyncio.sleep(1.5)
+        assert lease.valid
+        with pytest.raises(QuorumUnavailable, match="OOM"):
+            await redlock.read("doc2").acquire(wait=0)
+        await lease.release()
+        await eventually(lambda: not any(client.keys("*doc*") for client in clients), within=CLEAN_WITHIN)
+    for client in clients:
+        client.close()

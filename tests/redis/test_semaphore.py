@@ -1,0 +1,644 @@
+"""The semaphore on real servers: never more holders than permits, and never fewer where there are takers."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import types
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from redlock_async import ConfigurationError, KeyConflict, LockLost, LockTimeout, NotHeld, Redlock
+
+CONTENDER = str(Path(__file__).with_name("semaphore_contender.py"))
+
+
+def taken(eyes, name="x"):
+    """Every slot that is taken on any node."""
+    return [
+        (index, key)
+        for index, eye in enumerate(eyes.clients)
+        for key in eye.keys("*")
+        if f"semaphore:{{{name}}}:".encode() in key
+    ]
+
+
+def numbers(eyes, name="x"):
+    """Milliseconds for which each node still remembers the number of permits; -2: it does not."""
+    return [eye.pttl(f"redlock-async:semaphore:{{{name}}}") for eye in eyes.clients]
+
+
+# Many processes
+
+
+class Crowd:
+    """Processes that contend for one name."""
+
+    def __init__(self, urls, permits, *, processes, tasks, seconds, hold):
+        self.permits, self.seconds = permits, seconds
+        command = [sys.executable, CONTENDER, *map(str, (permits, tasks, seconds, hold)), *urls]
+        self.running = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(processes)
+        ]
+
+    def __enter__(self):
+        try:
+            for process in self.running:
+                assert process.stdout.readline() == "ready\n"
+            for process in self.running:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.running:
+            process.kill()
+            process.communicate()
+
+    def results(self):
+        """(entered, left, slot, fence) of every lease, by process, and attempts made for each of them."""
+        results = [json.loads(process.communicate(timeout=60)[0]) for process in self.running]
+        self.held = [result["held"] for result in results]
+        leases = sum(map(len, self.held))
+        self.rate = leases / self.seconds
+        self.attempts = sum(result["attempts"] for result in results) / leases
+        return self
+
+
+def depth(held):
+    """The largest number of leases that were held at the same moment."""
+    # A lease that ends when another begins does not overlap it: ends come first.
+    moments = sorted(moment for begin, end, *_ in held for moment in ((begin, 1), (end, -1)))
+    deepest = now = 0
+    for _, change in moments:
+        now += change
+        deepest = max(deepest, now)
+    return deepest
+
+
+def by_slot(held):
+    """The leases of each slot, in order of time."""
+    slots = defaultdict(list)
+    for begin, end, slot, fence in sorted(map(tuple, held)):
+        slots[slot].append((begin, end, fence))
+    return slots
+
+
+@pytest.mark.parametrize("permits", [1, 2, 4, 10])
+def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
+    """40 tasks in 4 processes: the depth reaches the number and does not pass it; each slot is a lock with a fence."""
+    with Crowd(nodes, permits, processes=4, tasks=10, seconds=1.5, hold=0.005) as crowd:
+        crowd.results()
+    held = [lease for leases in crowd.held for lease in leases]
+    assert depth(held) == permits
+    slots = by_slot(held)
+    assert len(slots) == permits
+    for leases in slots.values():
+        for (_, end, fence), (begin, _, following) in pairwise(leases):
+            assert end <= begin, "two holders of one slot"
+            assert fence < following, "a later holder has a smaller fence"
+    shares = [len(leases) for leases in crowd.held]
+    print(f"permits={permits}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each, by process {shares}")  # noqa: T201 - what was measured
+    assert min(shares) > 0
+    assert taken(eyes, "contended") == []
+
+
+@pytest.mark.parametrize("permits", [1, 2, 4, 10])
+def test_no_overlap_while_nodes_fail(permits, cluster):
+    """One node killed, another come back empty, in the middle of it: still never more than `permits`."""
+    with Crowd(cluster.urls, permits, processes=4, tasks=10, seconds=2.4, hold=0.005) as crowd:
+        time.sleep(0.8)  # the crowd is at work
+        cluster.kill(0)
+        time.sleep(0.8)
+        cluster.restart(1)
+        crowd.results()
+    held = [lease for leases in crowd.held for lease in leases]
+    assert depth(held) == permits
+    assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
+    for leases in by_slot(held).values():
+        for (_, end, fence), (begin, _, following) in pairwise(leases):
+            assert end <= begin
+            assert fence < following
+
+
+def test_throughput_beside_the_mutex(nodes):
+    """In one run: leases a second with one permit, and with four, over those of the lock."""
+    rates = {}
+    for permits in (0, 1, 4, 0):  # 0 is the lock, before and after
+        with Crowd(nodes, permits, processes=4, tasks=5, seconds=1.0, hold=0.0) as crowd:
+            rates.setdefault(permits, []).append(crowd.results().rate)
+            print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")  # noqa: T201 - what was measured
+    lock = sum(rates.pop(0)) / 2
+    for permits, (rate,) in rates.items():
+        print(f"semaphore, permits={permits}: {rate / lock:.2f} of the lock's {lock:.0f} leases/s")  # noqa: T201 - what was measured
+        assert rate > lock / 3
+
+
+# One process
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+@pytest.mark.parametrize("permits", [1, 2, 4, 10])
+async def test_all_permits_can_be_used(permits, fencing, nodes, eyes):
+    """Exactly so many leases at once, over two clients; the next attempt is None, and a release makes room for one."""
+    async with Redlock(nodes, fencing=fencing) as one, Redlock(nodes, fencing=fencing) as two:
+        leases = [
+            await (one, two)[number % 2].semaphore("x", permits=permits).try_acquire() for number in range(permits)
+        ]
+        assert None not in leases
+        assert len({lease._holding.claim.slot for lease in leases}) == permits
+        assert all((lease.fencing_token is None) is (not fencing) for lease in leases)
+        for client in (one, two):
+            assert await client.semaphore("x", permits=permits).try_acquire() is None
+        for number in range(permits):
+            await leases[number].release()
+            leases[number] = await two.semaphore("x", permits=permits).try_acquire()
+            assert leases[number] is not None
+            assert await one.semaphore("x", permits=permits).try_acquire() is None
+        for lease in leases:
+            await lease.release()
+        assert taken(eyes) == []
+        assert eyes.keys() == []
+
+
+@pytest.mark.asyncio
+async def test_all_permits_can_be_used_at_once(nodes, eyes):
+    """Of many attempts of one process in the same moment, exactly `permits` succeed."""
+    async with Redlock(nodes) as redlock:
+        for _ in range(20):
+            semaphore = redlock.semaphore("x", permits=4)
+            leases = await asyncio.gather(*(semaphore.try_acquire() for _ in range(10)))
+            assert sum(lease is not None for lease in leases) == 4
+            await asyncio.gather(*(lease.release() for lease in leases if lease is not None))
+        assert taken(eyes) == []
+
+
+@pytest.mark.asyncio
+async def test_an_attempt_while_others_pass_the_turn_on(nodes):
+    """At no moment is a process that has slots left told that there are none."""
+    async with Redlock(nodes) as redlock:
+        semaphore = redlock.semaphore("x", permits=4)
+        for ticks in range(200):
+            others = [asyncio.create_task(semaphore.acquire()) for _ in range(3)]
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            last = await semaphore.try_acquire()
+            assert last is not None, f"after {ticks} ticks"
+            for lease in (last, *[await other for other in others]):
+                await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_one_round_or_two(nodes):
+    """With a slot free, whichever it is, the second attempt has it."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        held = [await other.semaphore("x", permits=10).acquire() for _ in range(9)]
+        for _ in range(20):
+            before = redlock.statistics().attempts
+            async with redlock.semaphore("x", permits=10):
+                assert redlock.statistics().attempts - before <= 2
+        for lease in held:
+            await lease.release()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("permits", [1, 4])
+async def test_a_waiter_of_another_client_is_woken_by_a_release(permits, nodes):
+    """Whichever slot it is that is freed."""
+    async with Redlock(nodes) as holder, Redlock(nodes, retry_delay=5.0) as redlock:
+        held = [await holder.semaphore("x", permits=permits).acquire() for _ in range(permits)]
+        for number in range(permits):
+            waiting = asyncio.create_task(redlock.semaphore("x", permits=permits).acquire())
+            await asyncio.sleep(0.05)
+            released = time.monotonic()
+            await held[number].release()
+            lease = await waiting
+            assert time.monotonic() - released < 0.1
+            await lease.release()
+            held[number] = await holder.semaphore("x", permits=permits).acquire()
+        for lease in held:
+            await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_waiter_of_the_same_client_is_woken_by_a_release(nodes):
+    """Also when the release comes while the waiter's attempt is under way, which the nodes do not report."""
+    async with Redlock(nodes, retry_delay=5.0) as redlock:
+        semaphore = redlock.semaphore("x", permits=2)
+        for ticks in range(30):
+            held = [await semaphore.acquire() for _ in range(2)]
+            waiting = asyncio.create_task(semaphore.acquire())
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            released = time.monotonic()
+            await held[ticks % 2].release()
+            lease = await waiting
+            assert time.monotonic() - released < 0.1
+            await lease.release()
+            await held[1 - ticks % 2].release()
+
+
+@pytest.mark.asyncio
+async def test_a_waiter_gets_in_when_a_holder_dies(nodes, eyes):
+    """At the expiry of the slot that ends first."""
+    async with Redlock(nodes, retry_delay=5.0) as redlock:
+        await redlock.status()
+        for number, ms in enumerate((5000, 300, 5000)):
+            for eye in eyes.clients:
+                eye.set(f"redlock-async:semaphore:{{x}}:{number}", "somebody who died", px=ms)
+        started = time.monotonic()
+        async with redlock.semaphore("x", permits=3):
+            assert 0.25 < time.monotonic() - started < 0.45
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("permits", [1, 2])
+async def test_neither_of_two_clients_keeps_the_other_out(permits, nodes):
+    """One that has all the slots, and whose tasks hand them to one another, lets others have a turn."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        entered = {one: 0, two: 0}
+        until = time.monotonic() + 3
+        held = [await one.semaphore("x", permits=permits).acquire() for _ in range(permits)]
+
+        async def worker(client):
+            while time.monotonic() < until:
+                async with client.semaphore("x", permits=permits, wait=None):
+                    entered[client] += 1
+                    await asyncio.sleep(0.02)
+
+        async with asyncio.timeout(10):
+            running = [asyncio.create_task(worker(client)) for client in (one, two) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            for lease in held:
+                await lease.release()
+            await asyncio.gather(*running)
+        print(f"leases of each client: {list(entered.values())}")  # noqa: T201 - what was measured
+        assert min(entered.values()) > 5
+
+
+@pytest.mark.asyncio
+async def test_wait_is_kept(nodes):
+    """`wait` bounds the waiting, and the error names a holder."""
+    redlock = Redlock(nodes)
+    async with redlock, Redlock(nodes, owner="the holder") as holder, holder.semaphore("x", permits=1):
+        for wait in (0, 0.2):
+            started = time.monotonic()
+            with pytest.raises(LockTimeout, match="held by the holder"):
+                await redlock.semaphore("x", permits=1).acquire(wait)
+            assert wait <= time.monotonic() - started < wait + 0.1
+
+
+@pytest.mark.asyncio
+async def test_waiters_cost_the_nodes_next_to_nothing(nodes, eyes):
+    """300 waiters in one process are one contender."""
+    async with Redlock(nodes) as holder, Redlock(nodes) as redlock:
+        held = [await holder.semaphore("x", permits=4).acquire() for _ in range(4)]
+        tasks = [asyncio.create_task(redlock.semaphore("x", permits=4).acquire(wait=None)) for _ in range(300)]
+        await asyncio.sleep(0.3)
+        before = [eye.info("stats")["total_commands_processed"] for eye in eyes.clients]
+        await asyncio.sleep(1)
+        after = [eye.info("stats")["total_commands_processed"] for eye in eyes.clients]
+        assert max(b - a for a, b in zip(before, after, strict=True)) <= 10
+        for lease in held:
+            await lease.release()
+        async with asyncio.timeout(1):
+            leases = [await task for task in tasks[:4]]
+        for task in tasks[4:]:
+            task.cancel()
+        await asyncio.gather(*tasks[4:], return_exceptions=True)
+        for lease in leases:
+            await lease.release()
+        assert taken(eyes) == []
+
+
+# The number of permits
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("bound", "other"), [(4, 3), (1, 10), (10, 1)])
+async def test_another_number_is_an_error_that_names_both(bound, other, nodes, eyes):
+    """At once, and whichever slot is held; when nobody holds one any more, the number is free to change."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        for _ in range(bound):
+            async with one.semaphore("x", permits=bound):
+                started = time.monotonic()
+                semaphore = two.semaphore("x", permits=other)
+                for attempt in (semaphore.acquire, semaphore.try_acquire):
+                    with pytest.raises(ConfigurationError, match=rf"'x'.*permits={bound}\b.*permits={other}\b"):
+                        await attempt()
+                assert time.monotonic() - started < 0.2
+                assert len(taken(eyes)) == 5
+        async with two.semaphore("x", permits=other):
+            with pytest.raises(ConfigurationError, match=f"permits={other}.*permits={bound}"):
+                await one.semaphore("x", permits=bound).acquire()
+        async with one.semaphore("x", permits=bound), two.semaphore("y", permits=other):
+            pass
+        assert taken(eyes) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("killed", [1, 2])
+async def test_another_number_while_nodes_are_down(killed, cluster):
+    """It is no outage: the nodes that answer have said what is wrong."""
+    async with Redlock(cluster.urls) as one, Redlock(cluster.urls, retry_delay=0.1) as two:
+        await two.status()
+        async with one.semaphore("x", permits=2):
+            for index in range(killed):
+                cluster.kill(index)
+            started = time.monotonic()
+            with pytest.raises(ConfigurationError, match=r"permits=2.*permits=3"):
+                await two.semaphore("x", permits=3).acquire()
+            assert time.monotonic() - started < 0.5
+
+
+@pytest.mark.asyncio
+async def test_the_number_is_remembered_as_long_as_a_slot_is_held_and_not_for_ever(nodes, eyes):
+    """Each lease, its renewals and hold_at_least keep it; a shorter lease does not cut it short."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock.semaphore("x", permits=3, ttl=0.3).acquire()
+        assert all(0 < left <= 600 for left in numbers(eyes))
+        async with redlock.semaphore("x", permits=3, ttl=60):
+            assert min(numbers(eyes)) > 59_000
+        async with redlock.semaphore("x", permits=3, ttl=1):
+            assert min(numbers(eyes)) > 59_000
+        for eye in eyes.clients:
+            eye.delete("redlock-async:semaphore:{x}")
+        await asyncio.sleep(1)
+        assert lease.valid
+        assert all(250 < left <= 600 for left in numbers(eyes))
+        await lease.release()
+        async with redlock.semaphore("x", permits=3, ttl=0.3, hold_at_least=30):
+            pass
+        assert min(numbers(eyes)) > 28_000
+        assert len(taken(eyes)) == 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", ["3", "7", "1000", "99999", "-5", "1e300", "nonsense", ""])
+async def test_a_number_that_was_left_behind_does_not_matter(number, nodes, eyes):
+    """Nobody holds a slot under it: it is replaced, whatever it is."""
+    async with Redlock(nodes) as redlock:
+        for eye in eyes.clients:
+            eye.set("redlock-async:semaphore:{x}", number)
+        for permits in (4, 1):
+            async with redlock.semaphore("x", permits=permits, wait=1):
+                assert sum(eye.get("redlock-async:semaphore:{x}") == b"%d" % permits for eye in eyes.clients) >= 3
+        assert all(0 < left <= 20_000 for left in numbers(eyes))
+
+
+@pytest.mark.asyncio
+async def test_permits_that_cannot_be(nodes):
+    """Refused where they are given."""
+    redlock = Redlock(nodes)
+    for permits in (0, -1, 1001, True, 2.0, "4", None):
+        with pytest.raises(ConfigurationError, match="permits"):
+            redlock.semaphore("x", permits=permits)
+    for name in ("", "redlock-async:x", 5):
+        with pytest.raises(ConfigurationError, match="name"):
+            redlock.semaphore(name, permits=1)
+    async with redlock, redlock.semaphore("x", permits=1000), redlock.semaphore("x", permits=1000):
+        pass
+
+
+# Leases
+
+
+@pytest.mark.asyncio
+async def test_a_semaphore_and_a_lock_of_one_name_are_two_things(nodes):
+    """They share no key, also not in a namespace."""
+    one, two = Redlock(nodes, namespace="n:"), Redlock(nodes)
+    async with one, two, one("x"), one.semaphore("x", permits=1), two("x"), two.semaphore("x", permits=1):
+        pass
+
+
+@pytest.mark.asyncio
+async def test_each_slot_has_its_fence(nodes):
+    """Larger with every holder of the slot, whoever took it, also when a node is ahead of the others."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        fences = defaultdict(list)
+        for number in range(60):
+            async with (one, two)[number % 2].semaphore("x", permits=3) as lease:
+                fences[lease._holding.claim.slot].append(lease.fencing_token)
+        assert len(fences) == 3
+        for slot in fences.values():
+            assert slot == sorted(set(slot))
+
+
+@pytest.mark.asyncio
+async def test_a_fence_is_levelled_on_the_slot(nodes, eyes):
+    """Where registers differ, the token is beyond all of them and a quorum stores it."""
+    async with Redlock(nodes) as redlock:
+        async with redlock.semaphore("x", permits=1) as lease:
+            before = lease.fencing_token
+        (register,) = eyes.clients[0].keys("redlock-async:fence:*")
+        for number in range(3):
+            eyes.clients[number].set(register, before + 10_000_000 * (number + 1))
+        async with redlock.semaphore("x", permits=1) as lease:
+            assert lease.fencing_token > before
+            assert sum(int(eye.get(register)) >= lease.fencing_token for eye in eyes.clients) >= 3
+
+
+@pytest.mark.asyncio
+async def test_renewal_and_its_end(nodes, eyes, eventually):
+    """A slot is held beyond its ttl, is cancelled at max_hold or without renewal, and stays taken for hold_at_least."""
+    async with Redlock(nodes) as redlock:
+        async with redlock.semaphore("x", permits=2, ttl=0.3) as lease:
+            await asyncio.sleep(0.7)
+            assert lease.valid
+        for options in ({"renew": False}, {"max_hold": 0.3}):
+            with pytest.raises(LockLost):
+                async with redlock.semaphore("x", permits=2, ttl=0.3, **options):
+                    await asyncio.sleep(10)
+            await eventually(lambda: taken(eyes) == [], within=0.1)
+        async with redlock.semaphore("x", permits=1, hold_at_least=0.4):
+            started = time.monotonic()
+        assert await redlock.semaphore("x", permits=1).try_acquire() is None
+        async with redlock.semaphore("x", permits=1):
+            assert 0.3 < time.monotonic() - started < 0.6
+
+
+@pytest.mark.asyncio
+async def test_extend_and_release(nodes):
+    """As for the lock."""
+    async with Redlock(nodes) as redlock:
+        lease = await redlock.semaphore("x", permits=2, ttl=1, renew=False).acquire()
+        await lease.extend(30)
+        assert 29 < lease.remaining < 30
+        await lease.release()
+        with pytest.raises(NotHeld):
+            await lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_slot_deleted_on_a_majority_is_lost_at_once(nodes, eyes):
+    """The body is cancelled within 50 ms; the holders of the other slots go on."""
+    deleted = 0.0
+
+    async def body(redlock):
+        nonlocal deleted
+        async with redlock.semaphore("x", permits=2) as lease:
+            await asyncio.sleep(0.05)
+            (key,) = lease._holding.claim.held_by(b"")
+            for eye in eyes.clients[:3]:
+                eye.delete(key)
+            deleted = time.monotonic()
+            await asyncio.sleep(10)
+
+    async with Redlock(nodes) as redlock:
+        other = await redlock.semaphore("x", permits=2).acquire()
+        await asyncio.sleep(0.01)
+        with pytest.raises(LockLost):
+            await body(redlock)
+        assert time.monotonic() - deleted < 0.05
+        assert other.valid
+        await other.release()
+        assert taken(eyes) == []
+
+
+@pytest.mark.asyncio
+async def test_a_slot_lost_on_one_node_is_set_again(nodes, eyes, eventually):
+    """And the number of permits with it."""
+    async with Redlock(nodes, ttl=0.6) as redlock, redlock.semaphore("x", permits=2) as lease:
+        await eventually(lambda: lease.margin == 2)
+        eyes.clients[0].flushdb()
+        await eventually(lambda: len(taken(eyes)) == 5 and min(numbers(eyes)) > 0)
+        assert lease.valid
+
+
+@pytest.mark.asyncio
+async def test_detach_and_attach(nodes, eyes):
+    """The slot goes to another client with its fence, and is released there."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        others = [await one.semaphore("x", permits=4, ttl=1).acquire() for _ in range(3)]
+        lease = await one.semaphore("x", permits=4, ttl=1).acquire()
+        fence, text = lease.fencing_token, lease.detach()
+        taken_over = two.attach(text)
+        assert taken_over.valid
+        assert taken_over.fencing_token == fence
+        assert await one.semaphore("x", permits=4).try_acquire() is None
+        await asyncio.sleep(1.2)
+        assert taken_over.valid, "not renewed"
+        await taken_over.extend()
+        async with taken_over:
+            pass
+        async with one.semaphore("x", permits=4):
+            pass
+        for other in others:
+            await other.release()
+        assert taken(eyes) == []
+
+
+@pytest.mark.asyncio
+async def test_a_key_of_another_type_is_never_a_free_slot(nodes, eyes):
+    """And is left alone."""
+    async with Redlock(nodes) as redlock:
+        for eye in eyes.clients:
+            eye.rpush("redlock-async:semaphore:{x}:0", "an element")
+        with pytest.raises(KeyConflict):
+            await redlock.semaphore("x", permits=1).acquire()
+        assert [eye.type("redlock-async:semaphore:{x}:0") for eye in eyes.clients] == [b"list"] * 5
+
+
+# Cancellation
+
+
+@types.coroutine
+def cancelled_at(coroutine, at, cancel):
+    """Run the coroutine, and cancel when it suspends for the `at`-th time; returns the number of suspensions."""
+    steps, step, value = 0, coroutine.send, None
+    while True:
+        try:
+            yielded = step(value)
+        except StopIteration:
+            return steps
+        steps += 1
+        if steps == at:
+            cancel()
+        try:
+            value, step = (yield yielded), coroutine.send
+        except BaseException as exc:  # noqa: BLE001 - whatever is thrown in is passed on
+            value, step = exc, coroutine.throw
+
+
+async def at_every_await(make, check):
+    """Cancel at the first suspension, the second, and so on, until it finishes; returns at how many."""
+    loop = asyncio.get_running_loop()
+    for at in range(1, 60):
+        running = []
+
+        async def run(coroutine, at=at, running=running):
+            return await cancelled_at(coroutine, at, lambda: loop.call_soon(running[0].cancel))
+
+        running.append(loop.create_task(run(await make())))
+        try:
+            steps = await running[0]
+        except asyncio.CancelledError:
+            steps = None
+        await check()
+        if steps is not None:
+            assert steps < at, "finished although it was cancelled"
+            return steps
+    raise AssertionError("still not finished")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("others", [0, 1, 3], ids=["free", "one_taken", "one_left"])
+async def test_cancelled_anywhere_a_block_leaves_no_slot(others, nodes, eyes, eventually):
+    """Acquire in one round or two, the body, and the release."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        held = [await other.semaphore("x", permits=4).acquire() for _ in range(others)]
+
+        async def block():
+            async with redlock.semaphore("x", permits=4):
+                await asyncio.sleep(0)
+
+        async def make():
+            return block()
+
+        async def check():
+            await eventually(lambda: len(taken(eyes)) == 5 * others, within=0.1)
+            assert redlock.statistics().waiting == 0
+
+        assert await at_every_await(make, check) >= 3
+        for lease in held:
+            await lease.release()
+        assert eyes.keys() == []
+
+
+@pytest.mark.asyncio
+async def test_cancelled_anywhere_a_waiter_leaves_no_slot(nodes, eyes, eventually):
+    """Behind the holders of another client, and with one of its own behind it."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        behind, releases = [], []
+
+        async def use():
+            async with redlock.semaphore("x", permits=1):
+                pass
+
+        async def make():
+            held = await other.semaphore("x", permits=1).acquire()
+            asyncio.get_running_loop().call_later(0.02, lambda: releases.append(asyncio.ensure_future(held.release())))
+
+            async def first():
+                behind.append(asyncio.create_task(use()))
+                await use()
+
+            return first()
+
+        async def check():
+            async with asyncio.timeout(1):
+                await asyncio.gather(*behind)
+            behind.clear()
+            await eventually(lambda: taken(eyes) == [], within=0.1)
+            await eventually(lambda: all(task.done() for task in releases))
+
+        assert await at_every_await(make, check) >= 3
