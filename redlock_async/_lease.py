@@ -44,8 +44,8 @@ class Term:
 
     __slots__ = (
         "_cap",
-        "_longest_grace",
         "_interval",
+        "_longest_grace",
         "confirmed",
         "drift_factor",
         "next_at",

@@ -144,5 +144,5 @@ def test_importing_is_quick():
     code = "import time; begun = time.process_time(); import redlock_async; print(time.process_time() - begun)"
     seconds = sorted(float(run(code)) for _ in range(9))
     median = statistics.median(seconds)
-    print(f"import redlock_async: {median * 1000:.0f} ms CPU (median of {len(seconds)})")  # noqa: T201 - the figure
+    print(f"import redlock_async: {median * 1000:.0f} ms CPU (median of {len(seconds)})")
     assert median < IMPORT_BUDGET

@@ -19,9 +19,9 @@ async def main(hold, leases, urls):
                     await asyncio.sleep(hold)
                     ticket = lease._holding.claim.ticket
                     held = [number, ticket, asked, entered, now(), lease.fencing_token]
-                    print(json.dumps(held), flush=True)  # noqa: T201 - how it reports
+                    print(json.dumps(held), flush=True)
 
-        print("ready", flush=True)  # noqa: T201 - how it reports
+        print("ready", flush=True)
         async with asyncio.TaskGroup() as waiters:
             while line := await asyncio.to_thread(sys.stdin.readline):
                 for number in line.split():

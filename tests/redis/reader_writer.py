@@ -12,7 +12,7 @@ from redlock_async._clock import now
 async def main(readers, writers, leases, urls):
     held, chance = [], Random()  # noqa: S311 - how long each one holds
     async with Redlock(urls, wait=60) as redlock:
-        print("ready", flush=True)  # noqa: T201 - its parent reads it
+        print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 
         async def worker(kind):
@@ -31,7 +31,7 @@ async def main(readers, writers, leases, urls):
 
         await asyncio.gather(*[worker("read") for _ in range(readers)], *[worker("write") for _ in range(writers)])
         result = {"held": held, "attempts": redlock.statistics().attempts}
-        print(json.dumps(result), flush=True)  # noqa: T201 - its parent reads it
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

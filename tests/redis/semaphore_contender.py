@@ -12,7 +12,7 @@ from redlock_async._clock import now
 async def main(permits, tasks, seconds, hold, urls):
     held = []
     async with Redlock(urls, wait=60) as redlock:
-        print("ready", flush=True)  # noqa: T201 - to whoever started us
+        print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         until = now() + seconds
         make = (lambda: redlock.semaphore("contended", permits=permits)) if permits else (lambda: redlock("contended"))
@@ -25,7 +25,7 @@ async def main(permits, tasks, seconds, hold, urls):
                     held.append((entered, now(), lease._holding.claim.held_by(b"")[0].decode(), lease.fencing_token))
 
         await asyncio.gather(*(worker() for _ in range(tasks)))
-        print(json.dumps({"held": held, "attempts": redlock.statistics().attempts}), flush=True)  # noqa: T201 - to whoever started us
+        print(json.dumps({"held": held, "attempts": redlock.statistics().attempts}), flush=True)
 
 
 if __name__ == "__main__":

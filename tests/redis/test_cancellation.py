@@ -6,6 +6,7 @@ import types
 
 import anyio
 import pytest
+
 from redlock_async import LockTimeout, Redlock
 
 PROMPT = 0.05

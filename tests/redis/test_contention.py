@@ -41,7 +41,6 @@ def test_no_two_holders_and_increasing_fences(processes, tasks, leases, nodes, e
         assert end <= start, "two holders at once"
         assert fence < following, "a later holder has a smaller fence"
     attempts = sum(result["attempts"] for result in results)
-    print(
-        f"{processes} processes x {tasks} tasks: {len(held) / seconds:.0f} hand-overs/s, {attempts / len(held):.2f} attempts each"
-    )
+    rate = f"{len(held) / seconds:.0f} hand-overs/s, {attempts / len(held):.2f} attempts each"
+    print(f"{processes} processes x {tasks} tasks: {rate}")
     assert eyes.keys() == []

@@ -5,6 +5,7 @@ from zlib import crc32
 
 import pytest
 import redis
+
 from redlock_async import KeyConflict, QuorumUnavailable, Redlock
 
 

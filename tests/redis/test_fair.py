@@ -201,7 +201,7 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
         await asyncio.sleep(1.5)
         idle = max(after - earlier for earlier, after in zip(before, commands(eyes), strict=True))
         rate = idle / (time.monotonic() - idle_from)
-        print(f"30 waiters in 3 processes: {rate:.1f} commands/s a node while they wait")  # noqa: T201 - what was measured
+        print(f"30 waiters in 3 processes: {rate:.1f} commands/s a node while they wait")
         assert rate < 40
         before = commands(eyes)
         await held.release()
@@ -215,7 +215,7 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
         assert earlier[4] <= later[3], "two holders at once"
         assert earlier[5] < later[5], "a later holder has a smaller fence"
     per_hand_over = busy / len(leases)
-    print(f"{per_hand_over:.1f} commands a node and hand-over")  # noqa: T201 - what was measured
+    print(f"{per_hand_over:.1f} commands a node and hand-over")
     assert per_hand_over < 12
 
 
@@ -233,7 +233,7 @@ async def test_nobody_waits_much_longer_than_others(nodes, eyes, eventually, que
     p50, p99 = statistics.median(waits), waits[int(0.99 * len(waits))]
     span = leases[-1][4] - leases[0][3]
     rate = len(leases) / span
-    print(f"p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms; {rate:.0f} hand-overs/s")  # noqa: T201 - what was measured
+    print(f"p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms; {rate:.0f} hand-overs/s")
     # In turns: between two leases of one waiter, no other waiter has more than a few.
     last = {}
     for position, (number, *_) in enumerate(leases[:-80]):
@@ -257,7 +257,7 @@ async def test_a_killed_head_costs_no_more_than_its_place(nodes, eyes, eventuall
         await held.release()
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=5)
         cost = time.monotonic() - died
-        print(f"a killed head cost {cost:.2f} s")  # noqa: T201 - what was measured
+        print(f"a killed head cost {cost:.2f} s")
         assert len(done) == 1
         assert cost < SHORTEST_PLACE + 0.2
         await done.pop().result().release()
@@ -607,7 +607,7 @@ async def test_churn(nodes, eyes, eventually):
         await asyncio.gather(*(come_and_go(redlock) for redlock in (one, two, three) * 5))
         await eventually(lambda: not eyes.keys() and not queues(eyes), within=CLEAN_WITHIN)
     assert fences == sorted(set(fences))
-    print(f"{len(fences)} leases; free for at most {max(gaps) * 1e3:.0f} ms")  # noqa: T201 - what was measured
+    print(f"{len(fences)} leases; free for at most {max(gaps) * 1e3:.0f} ms")
     assert max(gaps) < 0.5, "nobody took a free lock for which others waited"
 
 

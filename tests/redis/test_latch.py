@@ -93,7 +93,7 @@ async def test_a_hundred_waiters_share_one_look(nodes, eyes):
         took = time.monotonic() - opened
         cost = max(after - earlier for earlier, after in zip(before, looks(eyes), strict=True))
         woken = f"woken {took * 1e3:.1f} ms after the last event"
-        print(f"100 waiters: {woken}, {cost} commands a node in all")  # noqa: T201 - what was measured
+        print(f"100 waiters: {woken}, {cost} commands a node in all")
         assert took < 0.1
         assert cost <= 8
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import warnings
 
 import anyio
 import pytest
+
 from redlock_async import (
     ConfigurationError,
     KeyConflict,
@@ -80,15 +81,14 @@ async def test_a_clock_far_ahead_or_behind_does_not_turn_the_fence_back(nodes):
 
 async def test_wait_is_kept(nodes):
     """`wait` bounds the waiting, and the error names the holder."""
-    async with Redlock(nodes, owner="the holder") as holder, Redlock(nodes) as redlock:
-        async with holder("x"):
-            for wait in (0, 0.2):
-                started = time.monotonic()
-                with pytest.raises(LockTimeout, match="held by the holder") as caught:
-                    await redlock("x").acquire(wait=wait)
-                assert wait <= time.monotonic() - started < wait + 0.1
-                assert caught.value.holder == "the holder"
-                assert caught.value.names == ("x",)
+    async with Redlock(nodes, owner="the holder") as holder, Redlock(nodes) as redlock, holder("x"):
+        for wait in (0, 0.2):
+            started = time.monotonic()
+            with pytest.raises(LockTimeout, match="held by the holder") as caught:
+                await redlock("x").acquire(wait=wait)
+            assert wait <= time.monotonic() - started < wait + 0.1
+            assert caught.value.holder == "the holder"
+            assert caught.value.names == ("x",)
 
 
 async def test_a_waiter_of_another_client_is_woken_by_the_release(nodes):
@@ -493,7 +493,7 @@ async def test_key_of_another_type(nodes, eyes):
             pass  # a minority of them does not matter
 
 
-async def test_a_dropped_lease_runs_out(nodes, eyes):
+async def test_a_dropped_lease_runs_out(nodes):
     """A lease that nobody can release any more is reported, not renewed, and does not block its own process."""
     async with Redlock(nodes, ttl=0.4) as redlock:
         with warnings.catch_warnings(record=True) as caught:
@@ -516,10 +516,9 @@ async def test_namespace_prefixes_every_key(nodes, eyes):
 
 async def test_even_numbers_of_nodes(nodes, eventually):
     """Four nodes need three; a split of two and two settles."""
-    async with Redlock(nodes[:4]) as redlock, Redlock(nodes[:4]) as other:
-        async with redlock("x") as lease:
-            await eventually(lambda: lease.margin == 1)
-            assert await other("x").try_acquire() is None
+    async with Redlock(nodes[:4]) as redlock, Redlock(nodes[:4]) as other, redlock("x") as lease:
+        await eventually(lambda: lease.margin == 1)
+        assert await other("x").try_acquire() is None
 
 
 async def test_split_votes_settle(nodes, eyes):
@@ -599,7 +598,7 @@ async def test_events_and_statistics(nodes):
     async with Redlock(nodes) as redlock:
         seen = []
         end = redlock.on_event(seen.append)
-        redlock.on_event(lambda event: 1 / 0)
+        redlock.on_event(lambda _: 1 / 0)
         async with redlock("x"):
             assert redlock.statistics().held == 1
         with pytest.raises(LockLost):

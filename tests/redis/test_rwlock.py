@@ -162,7 +162,7 @@ def test_no_writer_beside_anybody_between_processes(tasks_reading, tasks_writing
     assert most > 1, "readers never shared"
     seconds = held[-1][1] - held[0][0]
     figures = f"{len(counted) / seconds:.0f} leases/s, {attempts / len(counted):.2f} attempts each"
-    print(f"{figures}, {most} readers at once")  # noqa: T201 - a figure to report
+    print(f"{figures}, {most} readers at once")
     assert left(eyes) == []
 
 
@@ -428,7 +428,7 @@ async def test_a_writer_waiting_for_renewing_readers_costs_the_nodes_next_to_not
         reader = asyncio.create_task(held_out.read("doc").acquire(wait=None))
         with_both = await commands_a_second(eyes)
         figures = f"{alone:.1f}, with a waiting writer {with_writer:.1f}, with a held out reader {with_both:.1f}"
-        print(f"commands/s a node: readers alone {figures}")  # noqa: T201 - a figure to report
+        print(f"commands/s a node: readers alone {figures}")
         # An attempt is two commands a node: the question, and the release of whatever it was given.
         assert waiting.statistics().attempts <= 6 * 4
         assert held_out.statistics().attempts <= 3 * 4
@@ -502,7 +502,7 @@ async def test_a_reader_that_stays_locked(nodes, eyes, eventually):
 async def test_a_reader_that_is_freed_by_force_is_lost(nodes, eyes, eventually, by):
     """At its next renewal at the latest: its body is cancelled, and it is not set again."""
     async with Redlock(nodes, ttl=0.6) as redlock, Redlock(nodes) as other:
-        with pytest.raises(LockLost):  # noqa: PT012 - the block itself is what raises
+        with pytest.raises(LockLost):
             async with redlock.read("doc") as lease:
                 await eventually(lambda: lease.margin == 2)
                 await asyncio.sleep(0.05)
@@ -538,7 +538,7 @@ async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventu
 async def test_a_writer_that_is_overwritten_is_lost(nodes, eyes):
     """As with a plain lock."""
     async with Redlock(nodes) as redlock:
-        with pytest.raises(LockLost):  # noqa: PT012 - the block itself is what raises
+        with pytest.raises(LockLost):
             async with redlock.write("doc"):
                 await asyncio.sleep(0.05)
                 for client in eyes.clients[:3]:
@@ -651,7 +651,7 @@ async def test_downgrade_of_a_lease_that_was_freed_by_force(nodes, eyes, eventua
 async def test_downgrade_without_a_majority(cluster, eventually):
     """Too few masters answer: an outage, the lease is over, and the others are clean."""
     async with Redlock(cluster.urls, node_timeout=0.1) as redlock:
-        with pytest.raises(QuorumUnavailable, match="downgrade"):  # noqa: PT012 - the block itself is what raises
+        with pytest.raises(QuorumUnavailable, match="downgrade"):
             async with redlock.write("doc") as lease:
                 for index in (0, 1, 2):
                     cluster.kill(index)

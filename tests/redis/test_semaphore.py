@@ -106,7 +106,7 @@ def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
             assert end <= begin, "two holders of one slot"
             assert fence < following, "a later holder has a smaller fence"
     shares = [len(leases) for leases in crowd.held]
-    print(f"permits={permits}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each, by process {shares}")  # noqa: T201 - what was measured
+    print(f"permits={permits}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each, by process {shares}")
     assert min(shares) > 0
     assert taken(eyes, "contended") == []
 
@@ -135,10 +135,10 @@ def test_throughput_beside_the_mutex(nodes):
     for permits in (0, 1, 4, 0):  # 0 is the lock, before and after
         with Crowd(nodes, permits, processes=4, tasks=5, seconds=1.0, hold=0.0) as crowd:
             rates.setdefault(permits, []).append(crowd.results().rate)
-            print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")  # noqa: T201 - what was measured
+            print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")
     lock = sum(rates.pop(0)) / 2
     for permits, (rate,) in rates.items():
-        print(f"semaphore, permits={permits}: {rate / lock:.2f} of the lock's {lock:.0f} leases/s")  # noqa: T201 - what was measured
+        print(f"semaphore, permits={permits}: {rate / lock:.2f} of the lock's {lock:.0f} leases/s")
         assert rate > lock / 3
 
 
@@ -281,7 +281,7 @@ async def test_neither_of_two_clients_keeps_the_other_out(permits, nodes):
             for lease in held:
                 await lease.release()
             await asyncio.gather(*running)
-        print(f"leases of each client: {list(entered.values())}")  # noqa: T201 - what was measured
+        print(f"leases of each client: {list(entered.values())}")
         assert min(entered.values()) > 5
 
 

@@ -247,7 +247,7 @@ def inversions(variant, nodes, seed):
         wrong += any(later <= earlier for earlier, later in pairwise(tokens))
         leases += len(tokens)
         levelled += len(tokens) > 1
-    print(f"seed {seed}, N={nodes}, {type(variant).__name__}: {wrong} of {SCHEDULES} schedules, {leases} leases")  # noqa: T201
+    print(f"seed {seed}, N={nodes}, {type(variant).__name__}: {wrong} of {SCHEDULES} schedules, {leases} leases")
     assert levelled > SCHEDULES / 10, "too few schedules have two leases to compare: the model does not bite"
     return wrong
 
