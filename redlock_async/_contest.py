@@ -57,17 +57,23 @@ class Chance:
 class Won:
     """A quorum's grant."""
 
-    __slots__ = ("fence", "granted_at", "round", "token")
+    __slots__ = ("fence", "round", "token", "unstored")
 
-    def __init__(self, round_: Acquire, token: bytes, fence: int | None) -> None:
+    def __init__(self, round_: Acquire, token: bytes, fence: int | None, *, unstored: bool) -> None:
         self.round = round_
         self.token = token
         self.fence = fence
-        self.granted_at = round_.started_at
+        self.unstored = unstored
+        """Whether a quorum does not store the fencing token yet."""
 
 
 class Contest:
     """Attempts until one wins or the wait is over."""
+
+    __slots__ = (
+        "_backup", "_claim", "_deadline", "_ground", "_lost_races", "_missed", "_options", "_raced", "_round", "_token",
+        "_trouble", "_wake", "asked", "last_error",
+    )  # fmt: skip
 
     def __init__(self, ground: Arena, claim: Claim, options: Options, deadline: float | None) -> None:
         self._ground = ground
@@ -90,14 +96,23 @@ class Contest:
 
     async def win(self) -> Won:
         """The grant, or the error that ended the wait."""
-        probe: Node | None = None
-        first = True
+        claim, probe, first = self._claim, None, True
         while True:
-            if self._claim.prepares and not await self._claim.prepare(self._ground, self._deadline):
+            if claim.prepares and not await claim.prepare(self._ground, self._deadline):
                 raise self._over()
-            won = await self._attempt(probe, plain=first)
+            round_ = self._ask(probe, plain=first)
+            try:
+                won = self._judge(round_, await round_.verdict())
+                if won is not None and won.unstored:
+                    won = await self._store(won)
+            except BaseException:
+                # Sent before anything else can run: on each connection it stands right behind its acquire.
+                round_.abandon()
+                self._give_back(round_)
+                raise
             if won is not None:
                 return won
+            self._give_back(round_)
             first = False
             probe = await self._pause()
 
@@ -105,57 +120,64 @@ class Contest:
         """The client is closed: take back what the attempt under way may get. Returns what every node is to be told."""
         if self._round is not None:
             # Behind its acquire on every connection; soon there is none. After an attempt that is over it does no harm.
-            self._ground.give_back(self._claim, self._token, self._round.reached, self._options.ttl)
+            self._give_back(self._round)
         self.wake()
         return self._claim.withdraw()
 
     # One attempt
 
-    async def _attempt(self, probe: Node | None, *, plain: bool) -> Won | None:
+    def _ask(self, probe: Node | None, *, plain: bool) -> Acquire:
+        """Send the acquires of an attempt."""
         ground, claim, ttl = self._ground, self._claim, self._options.ttl
         ground.counters.attempts += 1
         self._missed = False
+        self._trouble = None
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
         self._token = token = os.urandom(16).hex().encode() + b":" + ground.owner
+        words = claim.acquire if plain else claim.contend
+        command = words(token, round(ttl * 1000), ground.wall_us())
         timeout = min(ground.node_timeout, ttl / 4)
-        ttl_ms = round(ttl * 1000)
-        command = (claim.acquire if plain else claim.contend)(token, ttl_ms, ground.wall_us())
         self._round = round_ = Acquire(ground, claim, command, timeout, max(SILENCE, 4 * ground.round_trip))
-        self._trouble = None
         if probe is None:
             round_.ask_all()
         else:
             round_.ask_first(probe)
-        try:
-            verdict = await round_.verdict()
-            if verdict is Verdict.WON:
-                fence = await self._fence(round_, token, timeout) if claim.fenced else None
-                now = ground.now()
-                if now >= round_.started_at + validity(ttl, ground.drift_factor):
-                    late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
-                    self._trouble = LockTimeout(f"could not lock {quoted(claim.names)}: {late}", names=claim.names)
-                elif self._trouble is None and not ground.closed:
-                    ground.round_trip += (now - round_.started_at - ground.round_trip) / 8
-                    return Won(round_, token, fence)
-            elif verdict is Verdict.UNREACHABLE:
-                self._trouble = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
-        except BaseException:
-            # Sent before anything else can run: on each connection it stands right behind its acquire.
-            round_.abandon()
-            ground.give_back(claim, token, round_.reached, ttl)
-            raise
-        ground.give_back(claim, token, round_.reached, ttl)
-        return None
+        return round_
 
-    async def _fence(self, round_: Acquire, token: bytes, within: float) -> int:
-        """The fencing token, stored by a quorum."""
-        fence, stored = round_.fence()
-        if not stored:
-            level = Level(self._ground, self._claim.secure(token, fence, 0), within)
-            level.ask_all()
-            if await level.verdict() is not Verdict.WON:
-                self._trouble = level.unavailable(f"could not fence {quoted(self._claim.names)}", self._claim.names)
-        return fence
+    def _judge(self, round_: Acquire, verdict: Verdict) -> Won | None:
+        """What the answers are worth, now."""
+        claim = self._claim
+        if verdict is Verdict.UNREACHABLE:
+            self._trouble = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
+        if verdict is not Verdict.WON or not self._in_time(round_):
+            return None
+        fence, stored = round_.fence() if claim.fenced else (None, True)
+        ground = self._ground
+        ground.round_trip += (ground.now() - round_.started_at - ground.round_trip) / 8
+        return Won(round_, self._token, fence, unstored=not stored)
+
+    async def _store(self, won: Won) -> Won | None:
+        """Have a quorum store the fencing token, where it does not yet."""
+        ground, claim = self._ground, self._claim
+        assert won.fence is not None  # noqa: S101 - there is something to store
+        level = Level(ground, claim.secure(won.token, won.fence, 0), min(ground.node_timeout, self._options.ttl / 4))
+        level.ask_all()
+        if await level.verdict() is not Verdict.WON:
+            self._trouble = level.unavailable(f"could not fence {quoted(claim.names)}", claim.names)
+            return None
+        return won if self._in_time(won.round) else None
+
+    def _in_time(self, round_: Acquire) -> bool:
+        """Whether a lease granted by that round is valid still."""
+        ground, ttl = self._ground, self._options.ttl
+        if ground.now() < round_.started_at + validity(ttl, ground.drift_factor):
+            return not ground.closed
+        late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
+        self._trouble = LockTimeout(f"could not lock {quoted(self._claim.names)}: {late}", names=self._claim.names)
+        return False
+
+    def _give_back(self, round_: Acquire) -> None:
+        self._ground.give_back(self._claim, self._token, round_.reached, self._options.ttl)
 
     # Between attempts
 

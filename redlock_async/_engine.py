@@ -231,7 +231,7 @@ class Engine:
             self._wake_own(claim, ())
             raise
         self._tell(claim.entered(), options, but=won.round.holders)
-        holding = Holding(self, claim, won.token, won.fence, options, won.granted_at, won.round)
+        holding = Holding(self, claim, won.token, won.fence, options, won.round.started_at, won.round)
         holding.owned_turn = claim.exclusive
         self._leave(claim, contest, pass_on=not claim.exclusive)
         self.adopt(holding)
@@ -242,7 +242,7 @@ class Engine:
             self.tell_all(command, options.ttl, but)
 
     def _begin(self, claim: Claim, contest: Contest) -> list[Turn]:
-        turns = [turn for key in claim.turns if (turn := self.turns.get(key)) is not None]
+        turns = self.turns.of(claim.turns)
         for turn in turns:
             turn.contest = contest
         self.watch(claim.watched, contest)
@@ -250,16 +250,21 @@ class Engine:
 
     def watch(self, keys: Sequence[bytes], who: Waiting) -> None:
         """Tell that one when one of those keys changes."""
+        contests = self.contests
         for key in keys:
-            self.contests.setdefault(key, []).append(who)
+            if key in contests:
+                contests[key].append(who)
+            else:
+                contests[key] = [who]
 
     def unwatch(self, keys: Sequence[bytes], who: Waiting) -> None:
         """The end of `watch`."""
         for key in keys:
             waiting = self.contests[key]
-            waiting.remove(who)
-            if not waiting:
+            if len(waiting) == 1:
                 del self.contests[key]
+            else:
+                waiting.remove(who)
 
     def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool) -> None:
         self.unwatch(claim.watched, contest)

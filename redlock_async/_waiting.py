@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
 LONGEST_RUN = 32
@@ -30,8 +31,8 @@ class Turn:
     __slots__ = ("contest", "queue", "run")
 
     def __init__(self) -> None:
-        # Ordered and keyed, so that one of thousands can give up without a search.
-        self.queue: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
+        # Made when somebody queues; ordered and keyed, so that one of thousands can give up without a search.
+        self.queue: OrderedDict[asyncio.Future[bool], None] | None = None
         self.contest: Contender | None = None
         """The attempt under way of the task whose turn it is, unless it holds the lock already."""
         self.run = 0
@@ -49,6 +50,10 @@ class Turns:
         """The queue of that name, if anybody wants it."""
         return self._turns.get(key)
 
+    def of(self, keys: Sequence[bytes]) -> list[Turn]:
+        """The queues of names of which the caller has the turn."""
+        return [self._turns[key] for key in keys]
+
     def take(self, key: bytes) -> bool:
         """Take the turn if nobody has it."""
         if key in self._turns:
@@ -58,7 +63,10 @@ class Turns:
 
     async def wait(self, key: bytes, seconds: float | None) -> bool:
         """Queue for the turn; False when the time was up. A waiter that is cancelled passes a turn it just got on."""
-        queue = self._turns[key].queue
+        turn = self._turns[key]
+        if turn.queue is None:
+            turn.queue = OrderedDict()
+        queue = turn.queue
         place: asyncio.Future[bool] = self._loop.create_future()
         queue[place] = None
         timer = None if seconds is None else self._loop.call_later(seconds, _give_up, place)

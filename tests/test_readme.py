@@ -298,6 +298,13 @@ def test_keys_are_those_of_the_package():
     keys = Keys("")
     for key in (keys.born, keys.longest_ttl, keys.probe):
         assert f"`{key.decode()}`" in TEXT
+    kinds = (
+        *(keys.readers("name"), keys.waiting_writer("name"), keys.semaphore("name")),
+        *keys.queue("name"),
+        *keys.latch("name"),
+    )
+    for key in kinds:
+        assert f"`{key.decode()}`" in TEXT
     assert f"`{RESERVED}fence:N`" in TEXT
     assert f"from 0 to {FENCES - 1}" in TEXT
 
@@ -337,6 +344,39 @@ async def test_acl_user_suffices(cluster):
             assert node.votes
             assert node.tracking
             assert None not in (node.role, node.persistence, node.eviction, node.run_id)
+        async with Redlock(urls) as other:
+            await every_other_kind(redlock, other)
+
+
+async def every_other_kind(redlock, other):
+    """Two clients use all kinds but the plain lock: take, contend for, extend and give back."""
+    async with redlock.fair("orders:1", ttl=1):
+        waiting = [asyncio.create_task(other.fair("orders:1", ttl=1).acquire()) for _ in range(3)]
+        await asyncio.sleep(0.7)  # one sign of life
+        waiting[1].cancel()
+    for task in (waiting[0], waiting[2]):
+        await (await task).release()
+    for fencing in (True, False):
+        async with (
+            redlock.read("orders:1", ttl=1, fencing=fencing) as lease,
+            other.read("orders:1", ttl=1, fencing=fencing, hold_at_least=0.05),
+        ):
+            await lease.extend()
+            waiting = asyncio.create_task(other.write("orders:1", ttl=1, fencing=fencing).acquire())
+            await asyncio.sleep(0.1)
+        async with await (await waiting).downgrade():
+            pass
+    async with redlock.semaphore("orders:1", permits=1, ttl=1, hold_at_least=0.05) as lease:
+        await lease.extend()
+        waiting = asyncio.create_task(other.semaphore("orders:1", permits=1, ttl=1).acquire())
+        await asyncio.sleep(0.1)
+    await (await waiting).release()
+    latch = redlock.latch("orders:1", count=1)
+    waiting = asyncio.create_task(other.latch("orders:1", count=1).wait(5))
+    await asyncio.sleep(0.1)
+    await latch.count_down("an event")
+    await waiting
+    assert await latch.remaining() == 0
 
 
 def test_snippets_are_typed(tmp_path):
