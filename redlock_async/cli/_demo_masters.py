@@ -11,6 +11,8 @@ from redlock_async import Event, NodeStatus, Redlock
 from redlock_async.testing import LocalCluster
 
 LOOK_EVERY = 0.1
+PATIENCE = 5.0
+"""Seconds the demo waits at its end for a master to be seen again."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,12 @@ class Masters:
         while True:
             for status in await self._redlock.status():
                 self._by_label[status.label].status = status
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def seen_again(self, index: int) -> None:
+        """Wait until the library has found out that the master is back: the end of the story, however quick the rest."""
+        give_up_at = time.monotonic() + PATIENCE
+        while self.all[index].state == "down" and time.monotonic() < give_up_at:
             await asyncio.sleep(LOOK_EVERY)
 
     def kill(self, index: int) -> str:

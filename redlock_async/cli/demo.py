@@ -154,6 +154,7 @@ async def _fail(stage: Stage, view: View) -> None:
     for share, fault, master in steps:
         await asyncio.sleep(share * span)
         view.deed(fault(master))
+    await masters.seen_again(killed)
 
 
 def _verdict(stage: Stage, problem: str | None) -> int:
