@@ -15,14 +15,15 @@ from ._scripts import Command
 class Acquire(Round):
     """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
 
-    __slots__ = ("_claim", "_freed", "_hedge", "_patience", "_probing", "fences", "holding")
+    __slots__ = ("_claim", "_freed", "_hedge", "_most_patience", "_patience", "_probing", "fences", "holding")
 
     elects = True
 
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, patience: float) -> None:
         super().__init__(voters, command, timeout)
         self._claim = claim
-        self._patience = min(patience, timeout / 2)
+        self._most_patience = timeout / 2
+        self._patience = min(patience, self._most_patience)
         """Seconds that contention waits for a silent node: whoever holds votes for longer keeps everybody out."""
         self._hedge: asyncio.TimerHandle | None = None
         self._probing = False
@@ -47,9 +48,14 @@ class Acquire(Round):
             self.ask_all()
 
     def _wait_no_longer_than_patience(self) -> None:
-        self._hedge = self._voters.loop.call_later(self._patience, self._out_of_patience)
+        # Those who have not answered may be farther away than those who have: a few of their own round trips.
+        silent = [4 * node.latency for node in self._voters.nodes if self._open & node.bit and node.ready]
+        self._hedge = self._voters.loop.call_later(
+            min(max(self._patience, *silent), self._most_patience) if silent else self._patience, self._out_of_patience
+        )
 
     def _out_of_patience(self) -> None:
+        self._hedge = None
         if self._settled:
             return
         if self._probing:

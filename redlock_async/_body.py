@@ -47,7 +47,14 @@ class Body:
                 f"the block under the lock on {holding.shown} was entered in one task and left in another: "
                 "keep `async with` within one task (an async generator can be closed by another)"
             )
-        cancelled_by_us = self._scope.__exit__(exc_type, exc, traceback) is True
+        try:
+            cancelled_by_us = self._scope.__exit__(exc_type, exc, traceback) is True
+        except RuntimeError as error:
+            await self._end()
+            raise RedlockError(
+                f"the block under the lock on {holding.shown} was left before one that was entered later: leave blocks "
+                "in reverse order, or use acquire() and release()"
+            ) from error
         # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
         ours = cancelled_by_us and isinstance(exc, asyncio.CancelledError)
         problem: RedlockError | None = None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ._acquire import Acquire, Level
 from ._claim import Claim, Ground
-from ._errors import LockTimeout, RedlockError
+from ._errors import LockTimeout, QuorumUnavailable, RedlockError
 from ._node import Node
 from ._quorum import Verdict, validity
 from ._scripts import Command
@@ -173,7 +173,9 @@ class Contest:
         if ground.now() < round_.started_at + validity(ttl, ground.drift_factor):
             return not ground.closed
         late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
-        self._trouble = LockTimeout(f"could not lock {quoted(self._claim.names)}: {late}", names=self._claim.names)
+        self._trouble = QuorumUnavailable(
+            f"could not lock {quoted(self._claim.names)}: {late}", names=self._claim.names
+        )
         return False
 
     def _give_back(self, round_: Acquire) -> None:
@@ -193,6 +195,8 @@ class Contest:
         if self._trouble is None and self._claim.again(round_.holding, ground.needed):
             self._raced = False
             return None  # even with no time left: one try is as many questions as it takes
+        if self._trouble is None and round_.holder()[0] is None:
+            return None  # a plain SET does not tell who holds it, nor whether it is a lock: ask in the form that does
         self.asked = True
         left = math.inf if self._deadline is None else self._deadline - ground.now()
         if left <= 0:
@@ -213,9 +217,7 @@ class Contest:
         jittered = ground.retry_delay * ground.random.uniform(0.25, 1.0)
         if self._trouble is not None:
             return Chance(jittered)
-        token, votes = round_.holder()
-        if token is None:
-            return Chance(0.0)  # a plain SET does not tell who holds it: ask again in the form that does
+        _, votes = round_.holder()
         self._lost_races += self._raced and self._claim.races
         unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
         if self._claim.races and not round_.one_only and votes + unknown < ground.needed:

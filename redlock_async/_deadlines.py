@@ -35,18 +35,23 @@ class Deadlines:
         queue = self._queues.get(patience)
         if queue is None:
             queue = self._queues[patience] = deque()
-            self._loop.call_later(patience, self._run, patience)
+            self._loop.call_later(patience, self._run, patience, self._now() + patience)
         while queue and queue[0].over:
             queue.popleft()
         queue.append(round_)
 
-    def _run(self, patience: float) -> None:
+    def _run(self, patience: float, planned: float) -> None:
         queue, now = self._queues[patience], self._now()
+        if now - planned > patience / 2:
+            # The loop was blocked, and perhaps before anything was sent: it is not the nodes that are late.
+            self._loop.call_later(patience / 2, self._run, patience, now + patience / 2)
+            return
         while queue and (queue[0].over or queue[0].started_at + patience <= now):
             first = queue.popleft()
             if not first.over:
                 first.expire()
         if queue:
-            self._loop.call_later(queue[0].started_at + patience - now, self._run, patience)
+            due = queue[0].started_at + patience
+            self._loop.call_later(due - now, self._run, patience, due)
         else:
             del self._queues[patience]

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from copy import copy
 from random import Random
 from typing import Protocol
 
@@ -19,13 +20,16 @@ from ._holding import Holding
 from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
-from ._node import Address, Node, Release
+from ._node import Address, Node
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
 from ._waiting import LONGEST_RUN, Turn, Turns
 from ._wire import Wire
 from .events import Events
+
+PER_REPLY = 0.0002
+"""Seconds more to wait for the end of a connection, for each reply that is still to come."""
 
 FIRST_LOOK_LIMIT = 2
 """Node timeouts a caller waits for the first connections, where its own wait is shorter."""
@@ -105,6 +109,7 @@ class Engine:
             yield
         finally:
             self.close()
+            await self._drained()
 
     async def look(self) -> None:
         """The first connections, without an error for what they found."""
@@ -124,16 +129,22 @@ class Engine:
         return self.turns.waiting + len(set(self._contests(None)))
 
     async def closed_connections(self) -> None:
-        """After `close`: wait until what was sent last has left. A server that does not read is not waited for."""
-        try:
-            async with asyncio.timeout(self.node_timeout):
-                for wire in self._ending:
-                    await wire.wait_closed()
-        except TimeoutError:
-            for wire in self._ending:
-                wire.abort()
+        """After `close`: wait until the connections have ended."""
         if self._at_loop_end is not None:
             await self._at_loop_end.aclose()
+        await self._drained()
+
+    async def _drained(self) -> None:
+        """Wait until the servers have answered what was sent last; one that does not answer is not waited for long."""
+        ending, self._ending = self._ending, []
+        owed = max((wire.owed for wire in ending), default=0)
+        try:
+            async with asyncio.timeout(self.node_timeout + owed * PER_REPLY):
+                for wire in ending:
+                    await wire.wait_closed()
+        except TimeoutError:
+            for wire in ending:
+                wire.abort()
 
     def close(self) -> None:
         """End everything at once. Leases that are held are lost; their releases are sent."""
@@ -207,7 +218,7 @@ class Engine:
     def _not_my_turn(self, claim: Claim, key: bytes, options: Options) -> Exception:
         turn = self.turns.get(key)
         if turn is not None and turn.contest is not None and turn.contest.last_error is not None:
-            return turn.contest.last_error
+            return copy(turn.contest.last_error)
         holding, hint = self.held.get(key), ""
         if holding is not None and holding.task is asyncio.current_task():
             hint = ", in this very task: reentrant=True lets a task enter again"
@@ -359,13 +370,10 @@ class Engine:
 
         `but` is a bit mask of nodes that need not be told.
         """
-        now = self.now()
+        until = self.now() + keep
         for node in self.nodes:
-            if but & (1 << node.index):
-                continue
-            receiver = Release(node, command, now + keep, now)
-            if not node.clean(command, receiver):
-                node.clean_later(command, now + keep)
+            if not but & node.bit:
+                node.tell(command, until)
 
     def lost(self, holding: Holding, error: LockLost) -> None:
         """Report a loss."""

@@ -114,9 +114,7 @@ class Holding(Term):
     @property
     def margin(self) -> int:
         """Nodes held beyond the quorum."""
-        votes = self.votes
-        if not votes and self.round is not None:
-            votes = self.round.holders
+        votes = self.votes if self.round is None else self.round.holders
         return max(votes.bit_count() - self.keeper.needed, 0)
 
     @property
@@ -221,11 +219,14 @@ class Holding(Term):
         if await round_.verdict() is Verdict.WON:
             return
         if round_.tally.refused > round_.tally.nodes - round_.tally.needed:
-            raise LockLost(
+            self.phase = Phase.LOST
+            self.lost_by = LockLost(
                 f"the lock on {self.shown} was not held by a quorum any more when it was released: "
                 "it was deleted, overwritten or evicted on the nodes",
                 names=self.claim.names,
             )
+            keeper.lost(self, self.lost_by)
+            raise self.lost_by
         error = round_.unavailable(
             f"the release of {self.shown} was sent, and what is left of it expires within the ttl",
             self.claim.names,

@@ -97,7 +97,7 @@ class Masters:
             except TimeoutError:
                 return
         if self._unfit:
-            raise next(iter(self._unfit.values()))
+            raise ConfigurationError(*next(iter(self._unfit.values())).args)
 
     async def gathered(self, node: Node) -> None:
         """Hold a node that is connected until all that will be are: they are marked at once, hence of one age."""
@@ -217,6 +217,7 @@ class Masters:
 
     def close(self) -> list[Wire]:
         """End all connections; returns those that are closing."""
+        self._started.set()  # whoever waits for the first look waits for nothing
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
         return [wire for node in self.nodes if (wire := node.close()) is not None]

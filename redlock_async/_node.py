@@ -18,7 +18,7 @@ from zlib import crc32
 
 from ._errors import NodeRefused
 from ._identity import Identity, Mark, identify, questions
-from ._receivers import Ask, Unread
+from ._receivers import Ask, End
 from ._replies import failure, missing_script
 from ._scripts import Command, Dialect, script
 from ._wire import ErrorReply, Outbox, Receiver, Wire, pack
@@ -118,7 +118,12 @@ class Node:
         """What the server said of itself when we connected last."""
         self._adopted: Identity | None = None
         """The same of the last connection that was taken into use."""
+        self._to_end: set[int] = set()
+        """Ids of our older connections that the server may not have ended yet."""
+        self._adopting = False
         self.mark: Mark | None = None
+        self.latency = 0.0
+        """The shortest round trip seen on connecting, in seconds."""
         self.forgot = False
         """Whether we have seen it with older data than it has now."""
         self.dialect = Dialect.PLAIN
@@ -160,6 +165,14 @@ class Node:
         self.wire.send(command.pack_with_source(), receiver)
         return True
 
+    def tell(self, command: Command, until: float) -> None:
+        """Send what must arrive by then, at the latest on the next connection."""
+        wire, now = self.wire, self._cluster.now()
+        if wire is None or wire.hung:
+            self.clean_later(command, until)
+        else:
+            wire.send(command.pack(self.dialect), Release(self, command, until, now))
+
     def clean(self, command: Command, receiver: Receiver) -> bool:
         """Send a release, also to a server that hangs: it will find it right behind the acquire."""
         if self.wire is None:
@@ -178,7 +191,7 @@ class Node:
     def overdue(self) -> None:
         """A command on this node has timed out: is it hung?"""
         wire = self.wire
-        if wire is None or wire.hung or not wire.pending:
+        if wire is None or wire.hung or self._adopting or not wire.pending:
             return
         silent = self._cluster.now() - wire.pending[0].started_at
         if silent < self._cluster.node_timeout * 0.9:
@@ -244,34 +257,50 @@ class Node:
 
     async def _adopt(self, wire: Wire, identity: Identity) -> None:
         """Make that connection the node's, and settle what the last one left open."""
-        self._end_old_connection(wire, identity)
+        self._end_old_connections(wire, identity)
         self.wire, self.identity, self.dialect = wire, identity, identity.dialect
+        # Until it is done, a silence of this connection is the business of whoever adopts it.
+        self._adopting = True
+        try:
+            self._send_orphans(wire)
+            await self._read_mark()
+        finally:
+            self._adopting = False
+        self.live = wire
+        self._settle(None)
+
+    def _send_orphans(self, wire: Wire) -> None:
+        """The releases whose fate is unknown."""
         now = self._cluster.now()
         orphans, self._orphans = self._orphans, []
         for until, command in orphans:
             if until > now:
                 wire.send(command.pack(self.dialect), Release(self, command, until, now))
-        await self._read_mark()
-        self.live = None if wire.hung else wire
-        self._settle(None)
 
-    def _end_old_connection(self, wire: Wire, identity: Identity) -> None:
+    def _end_old_connections(self, wire: Wire, identity: Identity) -> None:
         old, before = self.wire, self._adopted
         self.wire, self._adopted = None, identity
         if old is not None:
             old.close(ConnectionResetError("replaced by a new connection"))
             old.abort()
         # Ids start again when a server does: without proof that it is the same run, the id may be a stranger's.
-        if before is not None and before.client_id is not None and before.run_id and before.run_id == identity.run_id:
-            kill = pack(("CLIENT", "KILL", "ID", before.client_id))
-            wire.send(kill, Unread(self._cluster.now()))
+        if before is None or not before.run_id or before.run_id != identity.run_id:
+            self._to_end.clear()
+        elif before.client_id is not None:
+            self._to_end.add(before.client_id)
+        # Each until the server has confirmed it: this connection, too, may break before its first command arrives.
+        for client_id in self._to_end:
+            wire.send(pack(("CLIENT", "KILL", "ID", client_id)), End(self._to_end, client_id, self._cluster.now()))
 
     async def _read_mark(self) -> None:
         """Learn how old the node's data is; it does not vote until that is known."""
         self._doubt(NodeRefused("it is being asked whether it still has its data"))
         ask = Ask(self._cluster.loop, self._cluster.now())
         self._send_mark(ask)
-        self._marked(ask.started_at, await ask.future)
+        reply = await ask.future
+        took = self._cluster.now() - ask.started_at
+        self.latency = min(took, self.latency) if self.latency else took
+        self._marked(ask.started_at, reply)
 
     def _send_mark(self, receiver: Receiver) -> None:
         if self.wire is not None:
@@ -307,7 +336,7 @@ class Node:
     async def ask(self, packed: bytes) -> object:
         """One command on this node by itself, for operators; an error reply comes back as an exception."""
         if self.live is None:
-            raise self.cause
+            raise self.cause.with_traceback(None)
         ask = self._ask(self.live, packed)
         try:
             async with asyncio.timeout(self._cluster.node_timeout):
@@ -341,7 +370,7 @@ class Node:
             self._task.cancel()
         wire, self.wire = self.wire, None
         if wire is not None:
-            wire.close(self.cause)
+            wire.drain(self.cause)
         return wire
 
     # What the wire reports
@@ -353,10 +382,13 @@ class Node:
     def revived(self, wire: Wire) -> None:
         if wire is not self.wire:
             return
+        if self._adopting:
+            return
         if self._task is not None:
             self._task.cancel()
             self._task = None
         self.live = wire
+        self._send_orphans(wire)
         self._cluster.changed(self)
 
     def congested(self, wire: Wire, *, full: bool) -> None:

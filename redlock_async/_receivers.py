@@ -1,4 +1,4 @@
-"""Who takes the replies of commands that are no round: one that is awaited, and ones that nobody waits for."""
+"""Who takes the replies of commands that are no round: one that is awaited, and one that is not."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ class Ask:
             self.future.exception()  # may be dropped unread: the caller can have been cancelled
 
 
-class Unread:
-    """Takes the reply of a command that nobody waits for."""
+class End:
+    """Takes the answer to the request to end an old connection: it has ended, or there is no such."""
 
-    __slots__ = ("started_at",)
+    __slots__ = ("_client_id", "_left", "started_at")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, left: set[int], client_id: int, now: float) -> None:
+        self._left = left
+        self._client_id = client_id
         self.started_at = now
 
-    def deliver(self, node: int, reply: object) -> None:
-        """Nothing depends on it."""
+    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
+        """An error (no such client, no right) is an answer as well: asking again would not change it."""
+        self._left.discard(self._client_id)
 
     def dropped(self, node: int, cause: Exception) -> None:
-        """Nothing depends on it."""
+        """The next connection asks again."""

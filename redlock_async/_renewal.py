@@ -13,6 +13,7 @@ from itertools import count
 from typing import Protocol
 
 from ._claim import Claim
+from ._errors import QuorumUnavailable
 from ._holding import Holding
 from ._lease import Phase, Step
 from ._round import Round, Voters
@@ -121,6 +122,8 @@ class Extension(Round):
 
     def concluded(self) -> None:
         for request in self._requests:
+            # Only those that said so just now: a node that is silent may have it or not.
+            request.holding.round, request.holding.votes = None, request.ours
             if request.ours.bit_count() >= self._clients.needed or request.holding.phase is not Phase.HELD:
                 self._decide(request, held=request.holding.phase is Phase.HELD)
             elif not self._repair(request):
@@ -190,7 +193,7 @@ class Renewals:
         self._number = count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._suspects: list[Holding] = []
+        self._suspects: dict[Holding, None] = {}
         self.live = 0
 
     def add(self, holding: Holding) -> None:
@@ -245,15 +248,17 @@ class Renewals:
         if self._heap and (self._timer is None or self._heap[0][0] < self._timer_at):
             self._arm(self._heap[0][0])
 
-    def send(self, holdings: Sequence[Holding], ttl: float | None = None) -> list[Request]:
-        """Ask the nodes to extend those leases, in as few commands as is kind to the nodes."""
+    def send(self, holdings: Sequence[Holding]) -> None:
+        """Ask the nodes to extend those leases."""
         now = self._clients.now()
         requests = []
         for holding in holdings:
             holding.asked(now)
-            length = holding.ttl if ttl is None else ttl
-            ttl_ms = holding.renewal_ms() if ttl is None else round(ttl * 1000)
-            requests.append(Request(holding, length, ttl_ms, now))
+            requests.append(Request(holding, holding.ttl, holding.renewal_ms(), now))
+        self._ask(requests)
+
+    def _ask(self, requests: Sequence[Request]) -> None:
+        """In as few commands as is kind to the nodes."""
         by_kind: dict[type[Claim], list[Request]] = {}
         for request in requests:
             by_kind.setdefault(type(request.holding.claim), []).append(request)
@@ -262,31 +267,44 @@ class Renewals:
                 batch = alike[start : start + BATCH]
                 timeout = min(self._clients.node_timeout, min(request.holding.ttl for request in batch) / 4)
                 Extension(self._clients, batch, timeout).ask_all()
-        return requests
 
     async def extend(self, holding: Holding, ttl: float) -> None:
         """Ask until a quorum has confirmed, or the lease is lost."""
         clients = self._clients
+        # A lease from another machine has no deadline here yet; it cannot be longer than its ttl.
+        give_up_at = math.inf if holding.confirmed else clients.now() + holding.ttl
         while True:
-            # The future must be there before the first reply can be; nothing runs in between.
-            request = self.send([holding], ttl)[0]
+            request = Request(holding, ttl, round(ttl * 1000), clients.now())
+            # Before it is asked: with every node down it is decided at once.
             request.decided = decided = clients.loop.create_future()
+            holding.asked(clients.now())
+            self._ask([request])
             if await decided:
                 return
             holding.require_held("extend")
-            pause = min(clients.node_timeout / 4, max(holding.lose_at - clients.now(), 0.0))
-            await asyncio.sleep(pause)
+            if clients.now() >= give_up_at:
+                raise self._unconfirmed(holding)
+            left = max(holding.lose_at - clients.now(), 0.0) if holding.confirmed else math.inf
+            await asyncio.sleep(min(clients.node_timeout / 4, left))
             holding.require_held("extend")
+
+    def _unconfirmed(self, holding: Holding) -> QuorumUnavailable:
+        causes = {node.label: node.cause for node in self._clients.nodes if not node.ready}
+        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
+        return QuorumUnavailable(
+            f"too few masters confirmed the lease on {holding.shown} within its ttl ({each})",
+            names=holding.claim.names,
+            nodes=causes,
+        )
 
     def suspect(self, holding: Holding) -> None:
         """A node reports that somebody changed its key: look at once."""
         if not self._suspects:
             self._clients.loop.call_later(SUSPICION, self._look)
-        if holding not in self._suspects:
-            self._suspects.append(holding)
+        self._suspects[holding] = None
 
     def _look(self) -> None:
-        suspects, self._suspects = self._suspects, []
+        suspects, self._suspects = self._suspects, {}
         self.send([holding for holding in suspects if holding.phase is Phase.HELD])
 
     def close(self) -> None:

@@ -81,7 +81,8 @@ def _wait(value: object) -> float | None:
     return number
 
 
-def _ttl(value: object, drift_factor: float) -> float:
+def checked_ttl(value: object, drift_factor: float) -> float:
+    """A lease length, or a ConfigurationError."""
     ttl = seconds("ttl", value)
     if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
         msg = f"ttl must be from {SHORTEST_TTL} seconds to 366 days, not {value!r}; nothing here is in milliseconds"
@@ -141,7 +142,7 @@ class Options:
             msg = f"hold_at_least={hold_at_least!r} is longer than max_hold={max_hold!r}"
             raise ConfigurationError(msg)
         return Options(
-            ttl=self.ttl if ttl is None else _ttl(ttl, drift_factor),
+            ttl=self.ttl if ttl is None else checked_ttl(ttl, drift_factor),
             wait=self.wait if wait is DEFAULT else _wait(wait),
             fencing=self.fencing if fencing is None else _flag("fencing", fencing),
             renew=_flag("renew", renew),
@@ -203,7 +204,7 @@ class Settings:
             msg = f"owner is a printable label of 1 to 200 characters, not {owner!r:.80}"
             raise ConfigurationError(msg)
         return cls(
-            options=Options(ttl=_ttl(ttl, drift), wait=_wait(wait), fencing=_flag("fencing", fencing)),
+            options=Options(ttl=checked_ttl(ttl, drift), wait=_wait(wait), fencing=_flag("fencing", fencing)),
             node_timeout=_positive("node_timeout", node_timeout),
             retry_delay=_positive("retry_delay", retry_delay),
             drift_factor=drift,

@@ -91,6 +91,8 @@ class Wire(asyncio.BufferedProtocol):
         self._ended: asyncio.Future[None] | None = None
         self.pending: deque[Receiver] = deque()
         self.hung = False
+        self.owed = 0
+        """Replies to wait for before the connection is closed."""
         self.keep_alive: object = None
         """Whatever must live exactly as long as the connection (the stream that opened it)."""
 
@@ -116,6 +118,22 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
         self._drop(cause)
+
+    def drain(self, cause: Exception) -> None:
+        """End the connection when the server has answered all it was sent.
+
+        Closed before, with replies unread, it would be reset, and the server would drop what it has not read yet: the
+        very releases that were sent last.
+        """
+        if self._closing is not None:
+            return
+        self.owed = 0 if self.hung else len(self.pending)
+        if self.owed:
+            self._closing = cause
+            self.flush()
+            self._drop(cause)
+        else:
+            self.close(cause)
 
     async def wait_closed(self) -> None:
         """After `close`: return when the last byte has left and the connection has ended."""
@@ -144,6 +162,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing is not None:
+            self._count_down(nbytes)
             return
         if self.hung:
             self.hung = False
@@ -160,9 +179,21 @@ class Wire(asyncio.BufferedProtocol):
                     self._fail(ConnectionError(f"the server sent a reply that nobody asked for: {reply!r:.80}"))
                     return
                 if self._closing is not None:
+                    self._count_down(0)
                     return
         except hiredis.ProtocolError as exc:
             self._fail(ConnectionError(f"the server does not speak RESP: {exc}"))
+
+    def _count_down(self, nbytes: int) -> None:
+        """While draining: the answers matter only by their number."""
+        self._feed(self._bytes, 0, nbytes)
+        try:
+            while self.owed and (reply := self._gets()) is not _INCOMPLETE:
+                self.owed -= type(reply) is not hiredis.PushNotification
+        except hiredis.ProtocolError:
+            self.owed = 0
+        if not self.owed and self._transport is not None:
+            self._transport.close()
 
     def _fail(self, cause: Exception) -> None:
         self.abort()

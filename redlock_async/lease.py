@@ -14,7 +14,7 @@ from ._body import Body
 from ._errors import ConfigurationError
 from ._holding import Holding
 from ._lease import Phase
-from ._settings import Duration, seconds
+from ._settings import Duration, checked_ttl
 
 FORMAT = "redlock1."
 
@@ -102,10 +102,7 @@ class Lease:
     async def extend(self, ttl: Duration | None = None) -> None:
         """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
         holding = self._holding
-        length = holding.ttl if ttl is None else seconds("ttl", ttl)
-        if length <= 0:
-            raise ConfigurationError(f"ttl must be more than 0 seconds, not {ttl!r}")
-        await holding.extend(length)
+        await holding.extend(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
 
     async def release(self) -> None:
         """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
