@@ -15,7 +15,17 @@ from ._scripts import Command
 class Acquire(Round):
     """Ask the nodes for a lock; knows who refused, and which of those have been freed since."""
 
-    __slots__ = ("_claim", "_freed", "_hedge", "_most_patience", "_patience", "_probing", "fences", "holding")
+    __slots__ = (
+        "_claim",
+        "_freed",
+        "_hedge",
+        "_impatient",
+        "_most_patience",
+        "_patience",
+        "_probing",
+        "fences",
+        "holding",
+    )
 
     elects = True
 
@@ -26,6 +36,7 @@ class Acquire(Round):
         self._patience = min(patience, self._most_patience)
         """Seconds that contention waits for a silent node: whoever holds votes for longer keeps everybody out."""
         self._hedge: asyncio.TimerHandle | None = None
+        self._impatient = False
         self._probing = False
         self._freed = 0
         self.fences: dict[int, int] = {}
@@ -62,6 +73,7 @@ class Acquire(Round):
             self._ask_the_others()
         elif self.tally.refused:
             # Somebody else is there, and the node that could decide is silent: let go of the votes we have.
+            self._impatient = True
             self._settle(Verdict.REFUSED)
 
     def _settle(self, verdict: Verdict) -> None:
@@ -70,6 +82,10 @@ class Acquire(Round):
             self._hedge.cancel()
 
     def read(self, node: int, reply: object) -> bool:
+        if self._impatient:
+            # It was only far away: the next attempt will wait for it.
+            far, took = self._voters.nodes[node], self._voters.now() - self.started_at
+            far.latency = max(far.latency, took)
         got = self._claim.grant(reply)
         if type(got) is int:
             if self._probing:

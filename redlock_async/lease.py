@@ -46,7 +46,7 @@ class Lease:
         if holding is None or not self._owns or holding.phase is not Phase.HELD:
             return
         loop = holding.keeper.loop
-        if loop.is_closed() or holding.keeper.inherited:
+        if loop.is_closed() or holding.keeper.inherited or not holding.confirmed:
             return
         if holding.renews:
             warnings.warn(
