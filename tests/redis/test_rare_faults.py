@@ -150,3 +150,21 @@ async def test_a_plain_lock_on_a_key_of_another_type(nodes, eyes):
         with pytest.raises(KeyConflict):
             await redlock("x").try_acquire()
     assert not isinstance(KeyConflict(""), LockTimeout)
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_node_that_stalls_while_it_is_taken_into_use_again(eventually):
+    """A release that finds it silent in that very moment does not end the attempt to connect."""
+    async with LocalCluster(3, proxied=True) as cluster, Redlock(cluster.urls, ttl=5) as redlock:
+        lease = await redlock("x").acquire()
+        node = redlock._running.nodes[0]
+        cluster.cut(0)
+        await eventually(lambda: node.wire is None)
+        cluster.heal(0)
+        while node.wire is None or node.live is not None:  # noqa: ASYNC110 - the moment is between two steps
+            await asyncio.sleep(0)
+        cluster.pause(0)
+        await lease.release()
+        await asyncio.sleep(0.5)  # twice the node timeout: the release to that node is overdue
+        cluster.resume(0)
+        await eventually(lambda: node.ready, within=5)
