@@ -88,7 +88,7 @@ class Target:
                     await self._hand_over(protocol, client_name, within)
                 except exceptions.ResponseError as exc:
                     # Servers before 6.0 and some proxies have no HELLO.
-                    if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004
+                    if self._protocol == 2 or not str(exc).lower().startswith(("unknown command", "noproto")):  # noqa: PLR2004 - RESP2
                         raise
                     self._protocol = 2
                     await self._hand_over(protocol, client_name, within)
@@ -111,7 +111,7 @@ class Target:
             raise ConnectionError(msg) from exc
         except exceptions.RedisError as exc:
             raise NodeRefused(str(exc)) from exc
-        return self._protocol == 3  # noqa: PLR2004
+        return self._protocol == 3  # noqa: PLR2004 - RESP3
 
     async def _hand_over(self, protocol: Any, client_name: str, within: float) -> None:
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
@@ -132,7 +132,7 @@ class Target:
             raise
         # From here on redis-py's object must neither read from the transport nor close it.
         writer = cast("asyncio.StreamWriter", connection._writer)  # noqa: SLF001 - the seam; tests/redis/test_seam.py
-        connection._reader = connection._writer = None  # noqa: SLF001
+        connection._reader = connection._writer = None  # noqa: SLF001 - the seam
         protocol.keep_alive = writer  # a StreamWriter closes its transport when it is collected
         writer.transport.set_protocol(protocol)
         protocol.connection_made(writer.transport)
@@ -204,7 +204,7 @@ def _protocol_for(node: object, wanted: object) -> int:
 
 
 def _keepalive_options() -> dict[int, int]:
-    import socket  # noqa: PLC0415
+    import socket  # noqa: PLC0415 - rarely needed
 
     wanted = {"TCP_KEEPIDLE": KEEPALIVE, "TCP_KEEPINTVL": KEEPALIVE // 3, "TCP_KEEPCNT": 3}
     return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
@@ -218,7 +218,7 @@ def _check_cancelled(task: asyncio.Task[object], before: int) -> None:
 
 def _abandon(connection: AbstractConnection) -> None:
     # Its own disconnect() is a coroutine, and this runs while one is being cancelled.
-    writer = connection._writer  # noqa: SLF001
-    connection._reader = connection._writer = None  # noqa: SLF001
+    writer = connection._writer  # noqa: SLF001 - the seam
+    connection._reader = connection._writer = None  # noqa: SLF001 - the seam
     if writer is not None:
         writer.transport.abort()

@@ -173,13 +173,6 @@ class Node:
         else:
             wire.send(command.pack(self.dialect), Release(self, command, until, now))
 
-    def clean(self, command: Command, receiver: Receiver) -> bool:
-        """Send a release, also to a server that hangs: it will find it right behind the acquire."""
-        if self.wire is None:
-            return False
-        self.wire.send(command.pack(self.dialect), receiver)
-        return True
-
     def clean_later(self, command: Command, until: float) -> None:
         """Keep a release whose fate is unknown for the next connection, as long as the key can exist."""
         self._orphans.append((until, command))

@@ -18,7 +18,7 @@ class Ask:
         if not self.future.done():
             self.future.set_result(reply)
 
-    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002
+    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
         if not self.future.done():
             self.future.set_exception(cause)
             self.future.exception()  # may be dropped unread: the caller can have been cancelled

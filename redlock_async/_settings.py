@@ -200,7 +200,7 @@ class Settings:
         if not _is_text(namespace):
             raise ConfigurationError(f"namespace must be valid text, without lone surrogates: {namespace!r:.80}")
         label = f"{socket.gethostname()}:{os.getpid()}" if owner is None else owner
-        if not isinstance(label, str) or not label or len(label) > 200 or not label.isprintable():  # noqa: PLR2004
+        if not isinstance(label, str) or not label or len(label) > 200 or not label.isprintable():  # noqa: PLR2004 - as the message says
             msg = f"owner is a printable label of 1 to 200 characters, not {owner!r:.80}"
             raise ConfigurationError(msg)
         return cls(

@@ -189,7 +189,7 @@ class Watch:
         """A node reports a change."""
         self._changed.set()
 
-    def wake(self, key: bytes | None = None) -> None:  # noqa: ARG002
+    def wake(self, key: bytes | None = None) -> None:  # noqa: ARG002 - a Waiting's signature
         """We changed it ourselves, or a node came back."""
         self._changed.set()
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from . import _clock
 from ._body import Body
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, NotHeld
 from ._holding import Holding
 from ._lease import Phase
 from ._settings import Duration, checked_ttl
@@ -30,11 +30,12 @@ class Lease:
     Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
     """
 
-    __slots__ = ("__weakref__", "_bodies", "_holding", "_owns")
+    __slots__ = ("__weakref__", "_bodies", "_given_back", "_holding", "_owns")
 
     def __init__(self, holding: Holding, *, owns: bool = True) -> None:
         self._holding = holding
         self._owns = owns
+        self._given_back = False
         self._bodies: list[Body] = []
 
     def __repr__(self) -> str:
@@ -106,6 +107,12 @@ class Lease:
 
     async def release(self) -> None:
         """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
+        if self._given_back:
+            raise NotHeld(
+                f"cannot release the lock on {self._holding.shown}: this lease was released before", names=self.names
+            )
+        # Only of an inner re-entrant lease: the holding itself knows of the others, and a lost one stays LockLost.
+        self._given_back = not self._owns
         await self._holding.release()
 
     async def wait_lost(self) -> None:

@@ -71,7 +71,7 @@ def positive(text: str) -> int:
 def _expected(error: Exception) -> int:
     """The exit status of an error whose message says all there is to say; 0 for a bug."""
     from redlock_async import ConfigurationError, RedlockError  # noqa: PLC0415 - not needed for --help
-    from redlock_async.testing import LocalServerError  # noqa: PLC0415
+    from redlock_async.testing import LocalServerError  # noqa: PLC0415 - only when it failed
 
     if isinstance(error, ConfigurationError):
         return 2

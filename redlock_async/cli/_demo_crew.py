@@ -82,7 +82,7 @@ class Crew:
     @staticmethod
     async def _answers(number: int, process: Process, word: str) -> None:
         assert process.stdout is not None  # noqa: S101 - we asked for pipes
-        assert process.stderr is not None  # noqa: S101
+        assert process.stderr is not None  # noqa: S101 - it was asked for
         if (await process.stdout.readline()).decode().strip() == word:
             return
         said = (await process.stderr.read()).decode(errors="replace").strip()

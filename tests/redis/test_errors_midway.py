@@ -1,5 +1,6 @@
 """Scripts that fail halfway, and rights that are missing inside them."""
 
+import asyncio
 import time
 from zlib import crc32
 
@@ -40,7 +41,6 @@ async def test_a_right_that_is_missing_inside_a_script_is_refused_for_good(nodes
 
 def test_client_ids_are_not_taken_for_the_same_after_a_restart(cluster):
     """Ids start again with a server, so a stranger's connection is never ended in place of our old one."""
-    import asyncio  # noqa: PLC0415
 
     async def run():
         async with Redlock(cluster.urls, ttl=0.5) as redlock:

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock
+from redlock_async.testing import LocalCluster
 
 pytestmark = pytest.mark.asyncio
 
@@ -74,8 +75,6 @@ FAULTS = [killed, frozen, unresolvable, refusing]
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 async def test_a_minority_that_fails_makes_nothing_slower(fault, number, cluster):
     """With one and two of five masters failing from the start, acquire succeeds and its median hardly moves."""
-    from redlock_async.testing import LocalCluster  # noqa: PLC0415
-
     async with LocalCluster(5) as healthy, Redlock(healthy.urls) as control, Redlock(fault(cluster, number)) as redlock:
         await alternating(control, redlock, rounds=100)
         good, faulty = await alternating(control, redlock)
@@ -328,8 +327,6 @@ async def test_strict_restart_waits_out_even_a_fresh_cluster(cluster):
 @pytest.mark.usefixtures("embedded")
 async def test_a_set_that_arrives_after_its_own_release_is_no_orphan(broken, fencing, eventually):
     """Bytes that a network held back until their connection was replaced do nothing on the server."""
-    from redlock_async.testing import LocalCluster  # noqa: PLC0415
-
     async with LocalCluster(5, proxied=True) as cluster:
         eyes = [redis.Redis(port=port) for port in server_ports(cluster)]
         async with Redlock(cluster.urls, node_timeout=0.1, fencing=fencing) as redlock:

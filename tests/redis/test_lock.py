@@ -16,6 +16,7 @@ from redlock_async import (
     NotHeld,
     QuorumUnavailable,
     Redlock,
+    _clock,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -450,8 +451,6 @@ async def test_detach_and_attach(nodes, eyes):
 
 async def test_attach_on_another_machine(nodes, eyes, monkeypatch):
     """Where the deadline cannot be read, the lease is valid only once the masters have confirmed it."""
-    from redlock_async import _clock  # noqa: PLC0415
-
     async with Redlock(nodes) as one, Redlock(nodes) as two:
         texts = [(await one(name, ttl=5).acquire()).detach() for name in ("x", "y", "z")]
         monkeypatch.setattr(_clock, "identity", lambda: "another machine")
@@ -621,3 +620,15 @@ async def test_a_lease_is_renewed_three_times_a_ttl(nodes):
         async with redlock("x"):
             await asyncio.sleep(2.0)
         assert 8 <= redlock.statistics().extended <= 12
+
+
+async def test_the_inner_of_two_leases_cannot_free_the_outer(nodes):
+    """Released twice it is NotHeld, and the outer one goes on."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("x", reentrant=True)
+        outer, inner = await lock.acquire(), await lock.acquire()
+        await inner.release()
+        with pytest.raises(NotHeld):
+            await inner.release()
+        assert outer.valid
+        await outer.release()
