@@ -46,7 +46,8 @@ def check_last_lines(lines):
 
 def descendants(pid):
     """The commands of the processes below that one, by their ids."""
-    listed = subprocess.run(["/bin/ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    command = ["/bin/ps", "-A", "-ww", "-o", "pid=,ppid=,args="]  # -ww: else $COLUMNS cuts the command lines
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     found, parents = {}, {pid}
     while parents:
