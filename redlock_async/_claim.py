@@ -29,7 +29,9 @@ class Ground(Voters, Protocol):
 
     wall_us: Callable[[], int]
     node_timeout: float
-    owner: bytes
+
+    def fresh_token(self) -> bytes:
+        """A value for the nodes that nobody had before."""
 
 
 class Claim:
@@ -57,7 +59,7 @@ class Claim:
         """Whether, when others contend as well, one node may be asked before the rest."""
         return True
 
-    def begin(self) -> Self:
+    def begin(self, ground: Ground) -> Self:  # noqa: ARG002 - most need nothing
         """The claim of one acquire; one that learns from refusals returns a copy that may."""
         return self
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -133,7 +132,7 @@ class Contest:
         self._missed = False
         self._trouble = None
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
-        self._token = token = os.urandom(16).hex().encode() + b":" + ground.owner
+        self._token = token = ground.fresh_token()
         words = claim.acquire if plain else claim.contend
         command = words(token, round(ttl * 1000), ground.wall_us())
         timeout = min(ground.node_timeout, ttl / 4)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from copy import copy
-from random import Random
 from typing import Protocol
 
-from . import _clock, _forks
+from . import _forks
 from ._acquire import Released
 from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
@@ -26,6 +24,7 @@ from ._scripts import Command
 from ._settings import Options, Settings
 from ._waiting import LONGEST_RUN, Turn, Turns
 from ._wire import Wire
+from ._world import around
 from .events import Events
 
 PER_REPLY = 0.0002
@@ -53,20 +52,17 @@ class Engine:
 
     def __init__(
         self,
-        addresses: Sequence[Address],
+        targets: Sequence[Address],
         settings: Settings,
         keys: Keys,
         events: Events,
-        *,
-        now: Callable[[], float] = _clock.now,
-        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-        random: Random | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._forks = _forks.count()
-        self.now = now
-        self.wall_us = wall_us
-        self.random = random or Random()  # noqa: S311 - jitter, not secrets
+        self.world = world = around(self.loop)
+        self.now = now = world.now
+        self.wall_us = world.wall_us
+        self.random = world.luck()
         self.events = events
         self.counters = events.counters
         self.deadlines = Deadlines(self.loop, now)
@@ -74,9 +70,11 @@ class Engine:
         self.drift_factor = settings.drift_factor
         self.node_timeout = settings.node_timeout
         self.retry_delay = settings.retry_delay
-        self.owner = settings.owner.encode()
+        self._nonce = world.nonce
+        self._label = ":" + settings.owner
         self.round_trip = 0.001
         """Smoothed duration of a round."""
+        addresses = [world.reach(target) for target in targets]
         self.masters = Masters(addresses, settings, keys, events, self, now, self.random)
         self.nodes: Sequence[Node] = self.masters.nodes
         self.needed = self.masters.needed
@@ -160,6 +158,10 @@ class Engine:
 
     # Acquiring
 
+    def fresh_token(self) -> bytes:
+        """A value for the nodes that nobody had before: 128 random bits, and whose they are."""
+        return (self._nonce() + self._label).encode()
+
     async def acquire(self, claim: Claim, options: Options) -> Holding:
         """A lease, or the error that says why not."""
         started = self.now()
@@ -226,7 +228,7 @@ class Engine:
         return timed_out(claim.names, options.wait, holder, hint)
 
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
-        claim = claim.begin()
+        claim = claim.begin(self)
         contest = Contest(self, claim, options, deadline)
         turns = self._begin(claim, contest)
         try:

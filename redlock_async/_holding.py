@@ -12,6 +12,7 @@ from ._errors import LockLost, NotHeld, QuorumUnavailable
 from ._lease import Phase, Term
 from ._quorum import Verdict
 from ._settings import GRACE, Options
+from ._world import World
 
 if TYPE_CHECKING:
     from ._acquire import Acquire, Released
@@ -30,6 +31,7 @@ class Keeper(Protocol):
     """What a holding needs of the client it is for."""
 
     loop: asyncio.AbstractEventLoop
+    world: World
     now: Callable[[], float]
     drift_factor: float
     needed: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import ClassVar, Self, cast
@@ -52,9 +51,7 @@ class Fair(Mutex):
     prepares: ClassVar[bool] = True
     races: ClassVar[bool] = False
 
-    def __init__(
-        self, keys: Keys, names: Iterable[str], *, fenced: bool, owner: bytes = b"", place: float = SHORTEST_PLACE
-    ) -> None:
+    def __init__(self, keys: Keys, names: Iterable[str], *, fenced: bool, place: float = SHORTEST_PLACE) -> None:
         super().__init__(keys, names, fenced=fenced)
         self.places = keys.queue(self.names[0])
         self.place_ms = round(place * 1000)
@@ -63,16 +60,15 @@ class Fair(Mutex):
         self.turns = ()  # who of this process asks the nodes is a matter of tickets
         self.id = b""
         self.ticket: int | None = None
-        self._owner = owner
         self.signed = False
         """Whether its place was sent to the nodes since its last attempt began."""
         self._line: Line | None = None
         self._patient: bool | None = None
         """Whether there is time to queue; None until the first attempt."""
 
-    def begin(self) -> Self:
+    def begin(self, ground: Ground) -> Self:
         new = copy(self)
-        new.id = os.urandom(16).hex().encode() + b":" + self._owner
+        new.id = ground.fresh_token()
         new.watched = (*self.keys, self.wakes + new.id)
         return new
 

@@ -27,7 +27,7 @@ from copy import copy
 from typing import ClassVar, Self
 from zlib import crc32
 
-from ._claim import Claim, Held
+from ._claim import Claim, Ground, Held
 from ._keys import Keys
 from ._mutex import Mutex
 from ._scripts import Call, Command, DeleteIfEqual
@@ -121,7 +121,7 @@ class Write(Mutex):
         self._blocked = False
         """Whether readers were in the way of the last attempt."""
 
-    def begin(self) -> Self:
+    def begin(self, ground: Ground) -> Self:  # noqa: ARG002 - Claim's signature
         return copy(self)
 
     @property

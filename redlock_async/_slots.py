@@ -15,7 +15,7 @@ from itertools import chain
 from typing import ClassVar, Self
 from zlib import crc32
 
-from ._claim import Claim, Held
+from ._claim import Claim, Ground, Held
 from ._errors import ConfigurationError
 from ._keys import Keys
 from ._scripts import Call, Command, DeleteIfEqual
@@ -71,7 +71,7 @@ class Slots(Claim):
         """Which slots each node has said to be free since the last wait."""
         self._races = 0
 
-    def begin(self) -> Self:
+    def begin(self, ground: Ground) -> Self:  # noqa: ARG002 - Claim's signature
         mine = copy(self)
         mine._start()  # noqa: SLF001 - a copy of ourselves
         return mine

@@ -158,7 +158,6 @@ class Redlock:
             self._keys,
             (name,),
             fenced=options.fencing,
-            owner=settings.owner.encode(),
             place=place_kept(settings.node_timeout),
         )
         return FairLock(self._engine, claim, options)
@@ -296,7 +295,7 @@ class Redlock:
             raise ConfigurationError(f"a lease of kind {detached.kind!r} is not known to this version of the library")
         claim = KINDS[detached.kind](self._keys, detached)
         holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now(), None)
-        engine.attach(holding, detached.until if detached.readable else None)
+        engine.attach(holding, detached.until if detached.readable(engine.world) else None)
         return WriteLease(holding) if isinstance(claim, Write) else Lease(holding)
 
     # Operators

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Self
 
-from . import _clock
 from ._body import Body
 from ._errors import ConfigurationError, NotHeld
 from ._holding import Holding
 from ._lease import Phase
 from ._settings import Duration, checked_ttl
+from ._world import World
 
 FORMAT = "redlock1."
 
@@ -134,7 +134,7 @@ class Lease:
             ttl=holding.ttl,
             renew=holding.renews,
             until=holding.until,
-            clock=_clock.identity(),
+            clock=holding.keeper.world.clock(),
         )
         holding.hand_on()
         return detached.write()
@@ -183,10 +183,9 @@ class Detached:
         ):
             raise TypeError
 
-    @property
-    def readable(self) -> bool:
+    def readable(self, world: World) -> bool:
         """Whether the deadline can be read on our clock."""
-        return self.clock is not None and self.clock == _clock.identity()
+        return self.clock is not None and self.clock == world.clock()
 
     def write(self) -> str:
         """As one word."""

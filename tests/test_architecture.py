@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / PACKAGE
 LAYERS = (
     ("_errors",),
     ("_quorum", "_keys", "_replies", "_clock", "_wire", "_deadlines", "_forks"),
-    ("_lease", "_fencing", "_settings", "_scripts", "events"),
+    ("_world", "_lease", "_fencing", "_settings", "_scripts", "events"),
     ("_dial", "_identity", "_receivers"),
     ("_node",),
     ("_round", "_waiting"),

@@ -256,7 +256,7 @@ def test_a_lock_queues_for_and_watches_its_own_keys():
     lock = mutex("b", "a")
     assert lock.turns == lock.watched == lock.held_by(TOKEN) == TWO
     assert lock.exclusive
-    assert lock.begin() is lock
+    assert lock.begin(None) is lock
     assert lock.withdraw() is None
     assert not lock.again({0: Held(b"other", 1.0)}, 3)
 

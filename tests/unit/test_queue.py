@@ -1,6 +1,7 @@
 """The fair lock's commands as the bytes that servers get, and who of a process is next, whoever leaves when."""
 
 import asyncio
+import os
 from itertools import permutations
 from types import SimpleNamespace
 from zlib import crc32
@@ -29,9 +30,12 @@ def sent(command):
     return reader.gets()
 
 
+GROUND = SimpleNamespace(fresh_token=lambda: os.urandom(16).hex().encode() + b":host:1")
+
+
 def fair(*, fenced=True):
     """The claim of one acquire."""
-    return Fair(KEYS, ("x",), fenced=fenced, owner=b"host:1").begin()
+    return Fair(KEYS, ("x",), fenced=fenced).begin(GROUND)
 
 
 def hall():
@@ -89,7 +93,7 @@ def test_with_a_ticket_every_attempt_brings_the_place():
 def test_each_acquire_has_a_place_of_its_own():
     """The lock object is shared by tasks; what belongs to one acquire is not."""
     lock = Fair(KEYS, ("x",), fenced=True)
-    one, two = lock.begin(), lock.begin()
+    one, two = lock.begin(GROUND), lock.begin(GROUND)
     assert one.id != two.id
     assert lock.id == b""
     one.ticket = 1

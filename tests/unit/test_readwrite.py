@@ -21,7 +21,7 @@ def read(*, fenced=True):
 
 def write(*, fenced=True):
     """A writer's claim on `doc`, of one acquire."""
-    return Write(Keys("app:"), "doc", fenced=fenced).begin()
+    return Write(Keys("app:"), "doc", fenced=fenced).begin(None)
 
 
 def words(command, dialect=Dialect.PLAIN):
@@ -166,13 +166,13 @@ def test_a_writer_takes_its_own_hint_away():
 def test_every_acquire_of_a_lock_object_begins_anew():
     """What one has learnt, and its hint, are nothing to the next."""
     shared = Write(Keys("app:"), "doc", fenced=True)
-    one = shared.begin()
+    one = shared.begin(None)
     one.acquire(TOKEN, 10_000, 7)
     one.grant([READERS, 9000])
     one.contend(LATER, 10_000, 8)
     assert one.withdraw() is not None
     assert shared.withdraw() is None
-    assert shared.begin().withdraw() is None
+    assert shared.begin(None).withdraw() is None
 
 
 def test_a_writer_is_kept_as_a_plain_lock():

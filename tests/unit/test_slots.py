@@ -71,7 +71,7 @@ def test_permits_are_as_many_keys(permits):
 def test_only_a_single_permit_keeps_the_process_waiting(permits):
     """With more, the next task asks for another slot as soon as one has its own."""
     claim = slots(KEYS, "x", permits, fenced=True)
-    assert claim.exclusive is claim.begin().exclusive is (permits == 1)
+    assert claim.exclusive is claim.begin(None).exclusive is (permits == 1)
     assert detached(KEYS, ["x"], claim.details(), fenced=True).exclusive is (permits == 1)
 
 
@@ -148,7 +148,7 @@ def test_replies(fenced):
 
 def test_a_larger_number_left_behind_makes_it_show_all_those_slots():
     """Once; then the node knows whether any of them is held."""
-    claim = Slots(KEYS, "x", 2, fenced=False).begin()
+    claim = Slots(KEYS, "x", 2, fenced=False).begin(None)
     assert claim.again({0: claim.grant([5]), 1: claim.grant([3])}, 3)
     asked = sent(claim.contend(TOKEN, 9, 1))
     assert asked[2:-1] == [b"6", BOUND, *SLOTS[:5], b"2", b"5", b"%d" % claim.slot, TOKEN]
@@ -185,13 +185,13 @@ def test_when_it_is_hopeless(answers, hopeless, kind):
 def test_contenders_spread():
     """With nothing known, every slot is somebody's first."""
     claim = Slots(KEYS, "x", 4, fenced=True)
-    assert {tried(claim.begin(), token) for token in TOKENS} == {0, 1, 2, 3}
+    assert {tried(claim.begin(None), token) for token in TOKENS} == {0, 1, 2, 3}
 
 
 def test_each_acquire_has_its_own_claim():
     """What one learns or wins does not change another's."""
     parent = Slots(KEYS, "x", 100, fenced=True)
-    one, two = parent.begin(), parent.begin()
+    one, two = parent.begin(None), parent.begin(None)
     one.changed(SLOTS[7])
     assert tried(one) == 7
     assert {tried(two, token) for token in TOKENS} != {7}
@@ -218,7 +218,7 @@ def test_every_view_of_three_slots(answered):
     """Whatever the nodes that refused say is free: again, and at a slot free on most of them, iff there is one."""
     subsets = [free for size in range(3) for free in combinations(range(3), size)]
     for views in product(subsets, repeat=answered):
-        claim = Slots(KEYS, "x", 3, fenced=True).begin()
+        claim = Slots(KEYS, "x", 3, fenced=True).begin(None)
         votes = [sum(slot in free for free in views) for slot in range(3)]
         refusals = {node: Taken(b"t", 1.0, free=free) for node, free in enumerate(views)}
         assert claim.again(refusals, 3) is (2 * max(votes) > answered)
@@ -228,7 +228,7 @@ def test_every_view_of_three_slots(answered):
 
 def test_what_was_learnt_adds_up_until_a_wait():
     """Nodes that did not refuse the second attempt still count as they were."""
-    claim = Slots(KEYS, "x", 3, fenced=True).begin()
+    claim = Slots(KEYS, "x", 3, fenced=True).begin(None)
     assert claim.again({node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}, 3)
     assert tried(claim) == 1
     assert not claim.again({node: Taken(b"u", 1.0) for node in (2, 3, 4)}, 3)
@@ -237,7 +237,7 @@ def test_what_was_learnt_adds_up_until_a_wait():
 
 def test_lost_races_end_in_a_wait():
     """Slots that always seem free and never are do not make it ask for ever."""
-    claim = Slots(KEYS, "x", 2, fenced=True).begin()
+    claim = Slots(KEYS, "x", 2, fenced=True).begin(None)
     refusals = {node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}
     answers = [claim.again(refusals, 3) for _ in range(2 * RACES + 2)]
     assert answers == [*[True] * RACES, False] * 2
