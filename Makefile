@@ -2,6 +2,7 @@
 #
 #   make demo           several processes contend for one lock while masters fail
 #   make test           everything; ARGS="-k lease" is passed to pytest
+#   make interop        other Redlock clients contend with this one, for longer than in the tests; INCREMENTS=5000
 #   make lint           ruff, mypy, pyright
 #   make bench          the figures, on this machine
 #   make clean          remove the virtual environments and the caches
@@ -11,12 +12,14 @@ ARGS ?=
 
 VENV := .venv
 OLDEST := .venv-oldest
+INTEROP := .venv-interop
+INCREMENTS ?= 500
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo test test-suite test-oldest lint bench clean
+.PHONY: help setup demo test test-suite test-oldest interop lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -37,6 +40,10 @@ test-suite: $(VENV)/.stamp-test
 test-oldest: $(OLDEST)/.stamp
 	@$(OLDEST)/bin/python -m pytest tests/redis/test_seam.py
 
+# The tests make the environment of the other clients themselves: tests/interop/environment.py.
+interop: $(VENV)/.stamp-test
+	@REDLOCK_INTEROP_INCREMENTS=$(INCREMENTS) $(VENV)/bin/python -m pytest tests/interop -rP $(ARGS)
+
 lint: $(VENV)/.stamp-lint
 	@$(VENV)/bin/python -m ruff check .
 	@$(VENV)/bin/python -m ruff format --check .
@@ -47,7 +54,7 @@ lint: $(VENV)/.stamp-lint
 setup: $(VENV)/.stamp-dev
 
 clean:
-	rm -rf $(VENV) $(OLDEST) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(OLDEST) $(INTEROP) .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last: an interrupted installation is simply done again.
