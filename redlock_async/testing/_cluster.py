@@ -47,8 +47,8 @@ class LocalCluster:
     ```
 
     `with`, or `start()` and `stop()`, do without a running loop. With `proxied=True` a proxy on the running loop
-    stands in front of each server and `urls` point to it, for the faults of the network: `cut`, `black_hole`, `hold`,
-    `hold_replies`, `delay`, `reset_mid_reply`, all ended by `heal`.
+    stands in front of each server and `urls` point to it, for the faults of the network: `cut`, `black_hole`,
+    `drop_requests`, `drop_replies`, `hold`, `hold_replies`, `delay`, `reset_mid_reply`, all ended by `heal`.
 
     `server_args` come last on each server's command line, so they win over the defaults. With `directory`, data and
     logs are kept there; otherwise they live in a temporary folder which `stop` removes, also at exit (a SIGKILL of this
@@ -203,6 +203,16 @@ class LocalCluster:
     def black_hole(self, i: int) -> Done:
         """Half-open: connections stay open and new ones succeed, but all bytes are swallowed until `heal`."""
         self._proxy(i, "black_hole").black_hole()
+        return _DONE
+
+    def drop_requests(self, i: int) -> Done:
+        """Swallow what clients send, on old and new connections, until `heal`; the server's reports still arrive."""
+        self._proxy(i, "drop_requests").drop_requests()
+        return _DONE
+
+    def drop_replies(self, i: int) -> Done:
+        """Swallow what the server answers, on old and new connections, until `heal`; it does what it is sent."""
+        self._proxy(i, "drop_replies").drop_replies()
         return _DONE
 
     def hold(self, i: int) -> Done:

@@ -26,7 +26,8 @@ class FaultProxy:
         self.port = port
         self.server_port = server_port
         self.lag = 0.0
-        self.swallows = False
+        self.swallows_requests = False
+        self.swallows_replies = False
         self.resets_next_reply = False
         self._refuses = False
         self._links: set[_Link] = set()
@@ -43,8 +44,20 @@ class FaultProxy:
 
     def black_hole(self) -> None:
         """Swallow all bytes both ways, ends of stream too, while connections stay open and new ones succeed."""
+        self._swallow(requests=True, replies=True)
+
+    def drop_requests(self) -> None:
+        """Swallow what clients send, on old and new connections; what the server still has to say arrives."""
+        self._swallow(requests=True)
+
+    def drop_replies(self) -> None:
+        """Swallow what the server answers, on old and new connections; it still does what it is sent."""
+        self._swallow(replies=True)
+
+    def _swallow(self, *, requests: bool = False, replies: bool = False) -> None:
         self._accept()
-        self.swallows = True
+        self.swallows_requests |= requests
+        self.swallows_replies |= replies
         for link in self._links:
             link.swallow()
 
@@ -71,12 +84,12 @@ class FaultProxy:
     def heal(self) -> None:
         """End every fault and deliver what was withheld or delayed.
 
-        A connection that lost bytes in a black hole is reset: with a gap in it, replies would be taken for those of
-        other commands.
+        A connection that lost bytes is reset: with a gap in it, replies would be taken for those of other commands.
         """
         for link in tuple(self._links):
             link.take_in()
-        self._refuses = self.swallows = self.resets_next_reply = False
+        self._refuses = self.resets_next_reply = False
+        self.swallows_requests = self.swallows_replies = False
         self.lag = 0.0
         for link in tuple(self._links):
             link.heal()
@@ -124,7 +137,7 @@ class _Link:
 
     def connect(self) -> None:
         self.loop.add_reader(self.client, self.up.read)
-        if self.proxy.swallows:
+        if self.proxy.swallows_requests and self.proxy.swallows_replies:
             self.lost_bytes = True  # never reaches the server; reset when healed
             return
         problem = self.server.connect_ex((HOST, self.proxy.server_port))
@@ -150,10 +163,10 @@ class _Link:
 
     def swallow(self) -> None:
         self.take_in()
-        if self.up.queue or self.down.queue:
-            self.lost_bytes = True
-            self.up.queue.clear()
-            self.down.queue.clear()
+        for stream in (self.up, self.down):
+            if stream.queue and stream.swallowed:
+                self.lost_bytes = True
+                stream.queue.clear()
 
     def heal(self) -> None:
         if self.lost_bytes:
@@ -196,6 +209,12 @@ class _Stream:
         self._target_gone = False
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def swallowed(self) -> bool:
+        """Whether nothing of it arrives at present."""
+        proxy = self._link.proxy
+        return proxy.swallows_requests if self is self._link.up else proxy.swallows_replies
+
     def read(self) -> None:
         while not self._source_ended and self._source.fileno() >= 0:
             try:
@@ -212,7 +231,7 @@ class _Stream:
 
     def _arrived(self, data: bytes) -> None:
         link = self._link
-        if link.proxy.swallows:
+        if self.swallowed:
             link.lost_bytes = True
             return
         if data and self is link.down and link.proxy.resets_next_reply:

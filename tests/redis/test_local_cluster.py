@@ -464,6 +464,64 @@ async def test_black_hole_hides_a_killed_server():
 
 
 @pytest.mark.asyncio
+async def test_dropped_requests_never_reach_the_server_while_its_pushes_arrive():
+    """One way only: what the server says by itself still comes; healing resets the connections that lost bytes."""
+    async with LocalCluster(1, proxied=True) as cluster, connected(cluster, 0) as client, connected(cluster, 0) as ear:
+        assert await ear.ask("SUBSCRIBE news") == "*3"
+        assert [await ear.reply() for _ in range(5)][-1] == ":1"
+        assert await client.ask("PING") == "+PONG"
+        cluster.drop_requests(0)
+        client.send("SET key lost")
+        async with connected(cluster, 0) as late:
+            late.send("SET key lost")
+            assert ask_behind_the_proxy(cluster, "PUBLISH news today") == ":1\r\n"
+            assert await ear.reply() == "*3"
+            assert [await ear.reply() for _ in range(6)][-1] == "today"
+            assert await client.hears_nothing()
+            cluster.heal(0)
+            for victim in (client, late):
+                with pytest.raises(ConnectionResetError):
+                    await victim.reply()
+        assert ask_behind_the_proxy(cluster, "GET key") == "$-1\r\n"
+        ear.send("PING")
+        assert await ear.reply() == "*2"
+
+
+@pytest.mark.asyncio
+async def test_dropped_replies_hide_what_the_server_has_done_for_good():
+    """It does what it is sent, on old and new connections; healing resets the connections that lost an answer."""
+    async with LocalCluster(1, proxied=True) as cluster, connected(cluster, 0) as client:
+        assert await client.ask("PING") == "+PONG"
+        cluster.drop_replies(0)
+        async with connected(cluster, 0) as late:
+            for number, victim in enumerate((client, late), 1):
+                victim.send("APPEND key x")
+                while ask_behind_the_proxy(cluster, "STRLEN key") != f":{number}\r\n":  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                assert await victim.hears_nothing()
+            cluster.heal(0)
+            for victim in (client, late):
+                with pytest.raises(ConnectionResetError):
+                    await victim.reply()
+
+
+@pytest.mark.asyncio
+async def test_half_open_connection_is_reset_when_its_client_speaks_again():
+    """The server restarted while nothing was carried: the client learns of it only by sending."""
+    async with LocalCluster(1, proxied=True) as cluster, connected(cluster, 0) as client:
+        assert await client.ask("PING") == "+PONG"
+        cluster.black_hole(0)
+        cluster.restart(0)
+        assert await client.hears_nothing()
+        client.send("PING")
+        cluster.heal(0)
+        with pytest.raises(ConnectionResetError):
+            await client.reply()
+        async with connected(cluster, 0) as again:
+            assert await again.ask("PING") == "+PONG"
+
+
+@pytest.mark.asyncio
 async def test_held_command_arrives_late_on_an_open_connection():
     """New connections pass meanwhile; the withheld command takes effect at heal, and is answered."""
     async with LocalCluster(1, proxied=True) as cluster, connected(cluster, 0) as client:
