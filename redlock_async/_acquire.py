@@ -9,7 +9,7 @@ from ._fencing import choose
 from ._node import Node
 from ._quorum import Tally, Verdict
 from ._round import Round, Voters
-from ._scripts import Command
+from ._scripts import Command, SetIfAbsent
 
 
 class Acquire(Round):
@@ -93,6 +93,8 @@ class Acquire(Round):
             self.fences[node] = got
             return True
         assert isinstance(got, Held)  # noqa: S101 - what else a claim may say
+        if got.token is None and type(got) is Held and not isinstance(self._command, SetIfAbsent):
+            raise TypeError  # a script that refuses says who holds it: asked again for that, it would be asked for ever
         self.holding[node] = got
         if self._hedge is None:
             self._wait_no_longer_than_patience()
@@ -172,12 +174,11 @@ class Level(Round):
 class Released(Round):
     """Give a lock back on every node it may be held on. What cannot be delivered now is delivered on reconnecting."""
 
-    __slots__ = ("_claim", "_keep_until")
+    __slots__ = ("_claim",)
 
-    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, keep_until: float) -> None:
+    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
         self._claim = claim
-        self._keep_until = keep_until
 
     def send(self, reached: int) -> None:
         """Send to those nodes; the others never heard of the lock."""
@@ -189,7 +190,7 @@ class Released(Round):
             if not reached & bit:
                 self._fail(node.index, node.cause)
             elif (wire := node.wire) is None:
-                node.clean_later(command, self._keep_until)
+                node.clean_later(command)
                 self._fail(node.index, node.cause)
             else:
                 if node.dialect is not dialect:
@@ -205,5 +206,5 @@ class Released(Round):
         return True
 
     def dropped(self, node: int, cause: Exception) -> None:
-        self._voters.nodes[node].clean_later(self._command, self._keep_until)
+        self._voters.nodes[node].clean_later(self._command)
         super().dropped(node, cause)

@@ -23,6 +23,10 @@ class Held:
     ahead: ClassVar[bool] = False
     """Whether that is not a holder, but one who waits and comes first."""
 
+    def __post_init__(self) -> None:
+        if self.token is not None and type(self.token) is not bytes:
+            raise TypeError
+
 
 class Ground(Voters, Protocol):
     """What a claim may use of the client that asks."""
@@ -32,6 +36,7 @@ class Ground(Voters, Protocol):
 
     def fresh_token(self) -> bytes:
         """A value for the nodes that nobody had before."""
+        ...
 
 
 class Claim:

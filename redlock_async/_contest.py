@@ -38,7 +38,7 @@ class Arena(Ground, Protocol):
     round_trip: float
     closed: bool
 
-    def give_back(self, claim: Claim, token: bytes, reached: int, ttl: float) -> object:
+    def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
         """Send releases to those nodes."""
 
 
@@ -178,7 +178,7 @@ class Contest:
         return False
 
     def _give_back(self, round_: Acquire) -> None:
-        self._ground.give_back(self._claim, self._token, round_.reached, self._options.ttl)
+        self._ground.give_back(self._claim, self._token, round_.reached)
 
     # Between attempts
 

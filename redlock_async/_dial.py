@@ -11,7 +11,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from ._errors import ConfigurationError, NodeDenied, NodeRefused
+from ._errors import ConfigurationError, NodeDenied, NodeRefused, line, shown
+from ._replies import said
 
 if TYPE_CHECKING:  # importing redis takes longer than all the rest together, so it waits for the first Redlock
     from typing import TypeAlias
@@ -65,14 +66,16 @@ class Target:
         else:
             self.address = f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
         database = settings.get("db") or 0
-        self.label = f"{self.address}/{database}" if database else self.address
+        self.label = line(f"{self.address}/{database}" if database else self.address, 200)
         """What errors, logs and operators call it. Never holds a user or a password."""
         try:
             self._protocol = _protocol_for(node, settings.get("protocol"))
             self._connection("probe", 1.0)
         except (TypeError, ValueError, exceptions.RedisError) as exc:
             why = str(exc).replace("AbstractConnection.__init__() got an ", "")
-            msg = f"node {self.label} cannot be used with these settings: {why}"
+            if "@" in why:  # perhaps the end of a password
+                why = "there is something in its user or password that is not percent-encoded"
+            msg = f"node {self.label} cannot be used with these settings: {line(why, 200)}"
             raise ConfigurationError(msg) from None
 
     def __repr__(self) -> str:
@@ -93,11 +96,13 @@ class Target:
                     self._protocol = 2
                     await self._hand_over(protocol, client_name, within)
         except exceptions.NoPermissionError as exc:
-            raise NodeDenied(f"{exc} (the user's ACL lacks a right the library needs: README, Permissions)") from exc
+            raise NodeDenied(
+                f"{said(str(exc))} (the user's ACL lacks a right the library needs: README, Permissions)"
+            ) from exc
         except (exceptions.AuthenticationError, exceptions.AuthorizationError) as exc:
             given = self._pool.connection_kwargs
             if given.get("password") or given.get("credential_provider"):
-                msg = f"{exc} (check the user and the password of {self.label})"
+                msg = f"{said(str(exc))} (check the user and the password of {self.label})"
             else:  # redis-py drops the code and shows how HELLO is to be called
                 msg = "NOAUTH: the server wants a password: put it in the node's URL"
             raise NodeDenied(msg) from exc
@@ -105,12 +110,12 @@ class Target:
             msg = f"no connection within {within:g} s"
             raise TimeoutError(msg) from exc
         except exceptions.ConnectionError as exc:
-            msg, why = str(exc), exc.__context__
+            msg, why = said(str(exc)), exc.__context__
             if isinstance(why, OSError) and str(why.strerror) not in msg:  # redis-py 5 shows a TLS error's number only
                 msg = f"{msg} ({why})"
             raise ConnectionError(msg) from exc
         except exceptions.RedisError as exc:
-            raise NodeRefused(str(exc)) from exc
+            raise NodeRefused(said(str(exc))) from exc
         return self._protocol == 3  # noqa: PLR2004 - RESP3
 
     async def _hand_over(self, protocol: Any, client_name: str, within: float) -> None:
@@ -127,7 +132,7 @@ class Target:
             _check_cancelled(task, cancels)
             if isinstance(exc, Exception) and not isinstance(exc, (OSError, exceptions.RedisError)):
                 # A credential provider's own error, or redis-py stumbling over an answer it did not expect.
-                msg = f"{type(exc).__name__}: {exc}"
+                msg = said(f"{type(exc).__name__}: {exc}")
                 raise ConnectionError(msg) from exc
             raise
         # From here on redis-py's object must neither read from the transport nor close it.
@@ -161,10 +166,10 @@ def _pool_of(node: object) -> ConnectionPool:
             why = str(exc)
         # Raised out here, for redis-py's own error may quote the password: not even as a hidden context is it kept.
         if why.startswith("Invalid value for"):  # this one names the option only
-            msg = f"node {hide_password(node)!r} cannot be used: {why}"
+            msg = f"node {shown(hide_password(node))} cannot be used: {line(why, 200)}"
         else:
             msg = (
-                f"not a Redis URL: {hide_password(node)!r}; "
+                f"not a Redis URL: {shown(hide_password(node))}; "
                 "one looks like redis://host:6379/0, rediss://user:secret@host:6380 or unix:///run/redis.sock"
             )
         raise ConfigurationError(msg)
@@ -185,6 +190,8 @@ def _broken(url: str) -> str:
     authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     if not found or (scheme in {"redis", "rediss"} and rest.startswith("/")):
         return "no host"  # it would take the one on this machine
+    if scheme == "unix" and "/" not in rest.partition("?")[0]:
+        return "no path"
     if scheme in {"redis", "rediss"} and "@" in rest.removeprefix(authority):
         return "a password with / ? # in it that is not percent-encoded"  # it would take what stands before for a port
     return ""
@@ -194,7 +201,7 @@ def _protocol_for(node: object, wanted: object) -> int:
     from redis.asyncio import Redis  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if wanted not in {None, "", "2", "3", 2, 3}:
-        msg = f"protocol is 2 or 3, not {wanted!r}"
+        msg = f"protocol is 2 or 3, not {shown(wanted)}"
         raise ValueError(msg)
     # Before redis-py 8 every client says 2, unasked: that is how it decodes replies, and no reason for us to poll.
     unasked = signature(Redis.__init__).parameters["protocol"].default

@@ -331,7 +331,7 @@ class Engine:
                 self.events.tell("released", names=claim.names, seconds=self.now() - holding.acquired_at)
         # Whoever gets the turn begins in the next step of the loop, right behind this release, and in the same write.
         self.forget(holding)
-        return self.give_back(claim, holding.token, holding.reached, holding.ttl, retain_ms)
+        return self.give_back(claim, holding.token, holding.reached, retain_ms)
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""
@@ -359,11 +359,10 @@ class Engine:
             for contest in self.contests.get(key, ()):
                 contest.wake(key if key in freed else None)
 
-    def give_back(self, claim: Claim, token: bytes, reached: int, ttl: float, retain_ms: int = 0) -> Released:
+    def give_back(self, claim: Claim, token: bytes, reached: int, retain_ms: int = 0) -> Released:
         """Send releases to those nodes. Synchronous: they are on their way before anything else can happen."""
         command = claim.retain(token, retain_ms) if retain_ms else claim.release(token)
-        keep_until = self.now() + max(ttl, retain_ms / 1000)
-        round_ = Released(self, claim, command, self.node_timeout, keep_until)
+        round_ = Released(self, claim, command, self.node_timeout)
         round_.send(reached)
         return round_
 

@@ -17,6 +17,20 @@ from types import MappingProxyType
 _NO_NODES: Mapping[str, Exception] = MappingProxyType({})
 
 
+def line(text: str, most: int) -> str:
+    """What others wrote, as it may stand in a message of ours: on one line, and not without end."""
+    return "".join(c if c.isprintable() else "?" for c in text[:most])
+
+
+def shown(value: object) -> str:
+    """A wrong argument, as it may stand in a message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a number of 5000 digits is one reason, a faulty __repr__ another
+        text = f"<{type(value).__name__}>"
+    return line(text, 80)
+
+
 class RedlockError(Exception):
     """Root of everything this library raises."""
 

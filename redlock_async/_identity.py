@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ._quorum import SAME_BIRTH
 from ._replies import failure
 from ._scripts import Dialect
 from ._wire import ErrorReply
@@ -26,7 +27,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How old a node's data is, and the longest ttl in use there."""
+    """How old a node's data is, how long leases may have stood, and the longest ttl in use."""
 
     read_at: float
     born: int
@@ -34,8 +35,15 @@ class Mark:
     age: float
     """For how many seconds it had kept its data at `read_at`."""
     longest_ttl: float
+    founded: float | None
+    """For how many seconds a majority had been there at `read_at`, as far as that node knows."""
     clock: float
     """The node's wall clock at `read_at`."""
+
+    @property
+    def witness(self) -> bool:
+        """Whether it has kept its data since the founding: what joined later was only told of it."""
+        return self.founded is not None and self.age >= self.founded - SAME_BIRTH
 
 
 def questions(probe: bytes, *, pushes: bool) -> list[tuple[bytes | str | int, ...]]:
@@ -65,7 +73,7 @@ def identify(answers: Sequence[object], *, pushes: bool) -> Identity:
     if not isinstance(delex, ErrorReply):
         dialect |= Dialect.DELEX
     return Identity(
-        client_id=client_id if isinstance(client_id, int) else None,
+        client_id=client_id if type(client_id) is int else None,
         run_id=about.get("run_id"),
         role=about.get("role"),
         mode=about.get("redis_mode") or about.get("server_mode"),
@@ -86,7 +94,7 @@ def _parse(reply: object) -> dict[str, str]:
 def unfit(identity: Identity) -> str | None:
     """Why that server cannot be an independent master, if so."""
     if identity.mode not in {None, "standalone"}:
-        return f"it runs in {identity.mode} mode: Redlock needs N standalone masters, each one on its own"
+        return f"it runs in {identity.mode:.40} mode: Redlock needs N standalone masters, each one on its own"
     if identity.role not in {None, "master"}:
         return "it is a replica: give the masters themselves, which must not replicate one another"
     return None

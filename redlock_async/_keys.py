@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, shown
 
 RESERVED = "redlock-async:"
 """Prefix of the library's own keys, after the namespace. Lock names may not begin with it."""
@@ -27,26 +27,27 @@ class Keys:
         self._fence = f"{namespace}{RESERVED}fence:".encode()
         self.born = f"{namespace}{RESERVED}born".encode()
         self.longest_ttl = f"{namespace}{RESERVED}longest-ttl".encode()
+        self.founded = f"{namespace}{RESERVED}founded".encode()
         self.probe = f"{namespace}{RESERVED}probe".encode()
 
     def lock(self, name: str) -> bytes:
         """The key of a plain lock is exactly its name, so that any other Redlock client excludes and is excluded."""
         if not isinstance(name, str):
-            msg = f"a lock's name is a str, not {type(name).__name__}: {name!r:.80}"
+            msg = f"a lock's name is a str, not {type(name).__name__}: {shown(name)}"
             raise ConfigurationError(msg)
         if not name:
             msg = "a lock's name must not be empty"
             raise ConfigurationError(msg)
         if name.startswith(RESERVED):
-            msg = f"lock names beginning with {RESERVED!r} are reserved for the library's own keys: {name!r:.80}"
+            msg = f"lock names beginning with {RESERVED!r} are reserved for the library's own keys: {shown(name)}"
             raise ConfigurationError(msg)
         try:
             key = (self.namespace + name).encode()
         except UnicodeEncodeError:
-            msg = f"a lock's name must be valid text, without lone surrogates: {name!r:.80}"
+            msg = f"a lock's name must be valid text, without lone surrogates: {shown(name)}"
             raise ConfigurationError(msg) from None
         if len(key) > LONGEST_NAME:
-            msg = f"a lock's name is at most {LONGEST_NAME} bytes, not {len(key)}: {name!r:.80}; use a hash of it"
+            msg = f"a lock's name is at most {LONGEST_NAME} bytes, not {len(key)}: {shown(name)}; use a hash of it"
             raise ConfigurationError(msg)
         return key
 

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ._engine import Engine
 from ._errors import ConfigurationError, RedlockError
@@ -103,10 +103,12 @@ class Look(Round):
         """Whether what a majority lacks is seen to already."""
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        if not isinstance(reply, list):
-            return False
-        opened, *ids = reply
-        self._seen.ids.update(ids)
+        if isinstance(reply, bytes):
+            return False  # another count
+        opened, *ids = cast("list[object]", reply)
+        if type(opened) is not int or opened not in {0, 1} or not {*map(type, ids)} <= {bytes}:
+            raise TypeError
+        self._seen.ids.update(cast("list[bytes]", ids))
         self._seen.open |= bool(opened)
         self._replies.append((opened, len(ids)))
         return True
@@ -133,4 +135,6 @@ class Write(Round):
         super().__init__(engine, command, engine.node_timeout)
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        return reply == 1
+        if type(reply) is not int and not isinstance(reply, bytes):
+            raise TypeError
+        return reply == 1  # else it is another count

@@ -139,7 +139,8 @@ class Draw(Round):
         self.ticket = 0
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        assert isinstance(reply, int)  # noqa: S101 - fair_ticket.lua
+        if type(reply) is not int:
+            raise TypeError
         if not self._settled:
             self.ticket = max(self.ticket, reply)
         return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
@@ -62,6 +64,8 @@ class Masters:
         self._opened_at: float | None = None
         self._reassess_timer: asyncio.TimerHandle | None = None
         self._unfit: dict[int, ConfigurationError] = {}
+        self._told_at: dict[Node, float] = {}
+        """When each node was last told of the founding."""
         self._fresh_warned = False
         self._up = 0
         self._reported = 0
@@ -144,8 +148,11 @@ class Masters:
     # Who may vote
 
     def mark_command(self) -> Call:
-        """Reads a node's age, and tells it the longest ttl we use."""
-        return Call("node_mark", 2, self._keys.born, self._keys.longest_ttl, round(self.longest_ttl * 1000))
+        """Reads a node's age, and tells it the longest ttl we use and since when leases may stand."""
+        founded_at = self._founded_at
+        since = -1 if founded_at is None else round((self.now() - founded_at) * 1e6)
+        keys = (self._keys.born, self._keys.longest_ttl, self._keys.founded)
+        return Call("node_mark", len(keys), *keys, round(self.longest_ttl * 1000), since)
 
     def use_ttl(self, ttl: float) -> None:
         """Before the first lease of that length: a restarted node must stay out of the vote for as long."""
@@ -178,7 +185,8 @@ class Masters:
             if age is not None and age >= longest:
                 node.forgot = False  # whatever it has forgotten is over
         forgot = [node.forgot for node in self.nodes]
-        holds = held_out(ages, self.needed, longest, strict=self._strict, forgot=forgot)
+        founded = None if (since := self._founded_at) is None else now - since
+        holds = held_out(ages, self.needed, longest, founded, strict=self._strict, forgot=forgot)
         for node, hold in zip(self.nodes, holds, strict=True):
             if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
@@ -189,6 +197,7 @@ class Masters:
             self._reassess_timer = None
         if waits := [hold for hold in holds if hold > 0]:
             self._reassess_timer = self.loop.call_later(min(waits) + 0.001, self._hold_is_over)
+        self._found(holds)
         young = sum(age is not None and age < longest and not hold for age, hold in zip(ages, holds, strict=True))
         if young and not self._fresh_warned and self._started.is_set():
             self._fresh_warned = True
@@ -198,6 +207,32 @@ class Masters:
                 young, len(self.nodes), longest,
             )  # fmt: skip
 
+    @property
+    def _founded_at(self) -> float | None:
+        """Since when, by our clock, leases may stand; None if no node is left that has kept its data since then."""
+        marks = [node.mark for node in self.nodes if node.mark is not None]
+        return min(
+            (mark.read_at - mark.founded for mark in marks if mark.founded is not None and mark.witness), default=None
+        )
+
+    def _found(self, holds: Sequence[float]) -> None:
+        """A majority is there: have every node remember since when, before it grants anything.
+
+        On each connection that stands before our first acquire: no lease is granted by a node that was not told.
+        """
+        marked = [(node, node.mark) for node in self.nodes if node.mark is not None]
+        founded_at, now = self._founded_at, self.now()
+        if founded_at is None:
+            if len(marked) - sum(hold > 0 for hold in holds) < self.needed:
+                return
+            founded_at = now
+        for node, mark in marked:
+            # Not again at once when it refuses to remember (OOM): it will refuse to grant, too.
+            if mark.founded is None and self._told_at.get(node, -math.inf) + 1.0 <= now:
+                self._told_at[node] = now
+                node.mark = replace(mark, founded=mark.read_at - founded_at)
+                node.mark_again(doubt=False)
+
     def _hold_is_over(self) -> None:
         self._reassess_timer = None
         self._reassess()
@@ -205,7 +240,7 @@ class Masters:
 
     def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
         """The server reports keys that somebody else changed, or (None) that it was flushed."""
-        if keys is None or self._keys.born in keys or self._keys.longest_ttl in keys:
+        if keys is None or not {self._keys.born, self._keys.longest_ttl, self._keys.founded}.isdisjoint(keys):
             node.mark_again(doubt=keys is None or self._keys.born in keys)
         for key in (None,) if keys is None else keys:
             self._watcher.key_changed(node, key)

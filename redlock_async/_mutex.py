@@ -72,12 +72,10 @@ class Mutex(Claim):
     def grant(self, reply: object) -> int | Held:
         if type(reply) is int:
             return reply if self.fenced else 0
-        if reply == b"OK":
-            return 0
         if isinstance(reply, list):
             _, holder, ttl_ms = reply
             return Held(holder, ttl_ms / 1000 if ttl_ms >= 0 else None)
-        return Held(None, None)
+        return 0 if reply == b"OK" and not self.fenced else Held(None, None)
 
     def released(self, reply: object) -> bool:
         return reply == len(self.keys)

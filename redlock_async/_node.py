@@ -10,18 +10,21 @@ releases whose fate is unknown.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from random import Random
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 from zlib import crc32
 
-from ._errors import NodeRefused
+from ._errors import KeyConflict, NodeRefused
 from ._identity import Identity, Mark, identify, questions
-from ._receivers import Ask, End
+from ._receivers import Ask, End, Resent
 from ._replies import failure, missing_script
 from ._scripts import Command, Dialect, script
-from ._wire import ErrorReply, Outbox, Receiver, Wire, pack
+from ._wire import MISREAD, ErrorReply, Outbox, Receiver, Wire, pack, unreadable
+
+T = TypeVar("T")
 
 RETRY_FROM, RETRY_UPTO = 0.05, 1.0
 """Seconds between attempts to connect: doubling, jittered, never on anybody's critical path."""
@@ -103,6 +106,9 @@ class Node:
         self._task: asyncio.Task[None] | None = None
         self._orphans: list[tuple[float, Command]] = []
         self._prune_at = FEW
+        self._pause = RETRY_FROM
+        self._adopted_at = -math.inf
+        """When a connection was last taken into use."""
         self._closed = False
         self.state = State.CONNECTING
         self.bit = 1 << index
@@ -162,7 +168,7 @@ class Node:
         """The same command with the source of its script, for a server that has forgotten it."""
         if self.wire is None:
             return False
-        self.wire.send(command.pack_with_source(), receiver)
+        self.wire.send(command.pack_with_source(), Resent(receiver))
         return True
 
     def tell(self, command: Command, until: float) -> None:
@@ -173,8 +179,11 @@ class Node:
         else:
             wire.send(command.pack(self.dialect), Release(self, command, until, now))
 
-    def clean_later(self, command: Command, until: float) -> None:
-        """Keep a release whose fate is unknown for the next connection, as long as the key can exist."""
+    def clean_later(self, command: Command, until: float = math.inf) -> None:
+        """Keep a release whose fate is unknown for the next connection.
+
+        For however long: its acquire may wait in the buffers of a server that is stopped, and be carried out only then.
+        """
         self._orphans.append((until, command))
         if len(self._orphans) >= self._prune_at:
             now = self._cluster.now()
@@ -204,16 +213,24 @@ class Node:
         self._task = self._cluster.loop.create_task(self._connect(), name=f"redlock connect {self.label}")
 
     async def _connect(self) -> None:
-        pause = RETRY_FROM
+        if self._cluster.now() - self._adopted_at < RETRY_UPTO:
+            await self._rest()  # a server that ends each connection as soon as it is made is not to be asked for ever
+        else:
+            self._pause = RETRY_FROM
         while not self._closed:
             try:
                 await self._connect_once()
             except Exception as exc:  # noqa: BLE001 - whatever it is, it is shown as the node's fault, and tried again
                 self._settle(exc)
             else:
+                self._adopted_at = self._cluster.now()
                 return
-            await asyncio.sleep(pause * self._cluster.random.uniform(0.5, 1.0))
-            pause = min(2 * pause, RETRY_UPTO)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """The pause between two attempts."""
+        await asyncio.sleep(self._pause * self._cluster.random.uniform(0.5, 1.0))
+        self._pause = min(2 * self._pause, RETRY_UPTO)
 
     async def _connect_once(self) -> None:
         cluster = self._cluster
@@ -250,6 +267,7 @@ class Node:
 
     async def _adopt(self, wire: Wire, identity: Identity) -> None:
         """Make that connection the node's, and settle what the last one left open."""
+        _check_alive(wire)  # while it waited for the others nothing was under way that would have told
         self._end_old_connections(wire, identity)
         self.wire, self.identity, self.dialect = wire, identity, identity.dialect
         # Until it is done, a silence of this connection is the business of whoever adopts it.
@@ -259,6 +277,7 @@ class Node:
             await self._read_mark()
         finally:
             self._adopting = False
+        _check_alive(wire)  # it can end in the very step of the loop that brought the last answer
         self.live = wire
         self._settle(None)
 
@@ -293,7 +312,10 @@ class Node:
         reply = await ask.future
         took = self._cluster.now() - ask.started_at
         self.latency = min(took, self.latency) if self.latency else took
-        self._marked(ask.started_at, reply)
+        try:
+            self._marked(ask.started_at, reply)
+        except MISREAD as exc:
+            raise unreadable(reply, exc) from exc
 
     def _send_mark(self, receiver: Receiver) -> None:
         if self.wire is not None:
@@ -302,10 +324,13 @@ class Node:
     def _marked(self, read_at: float, reply: object) -> None:
         if isinstance(reply, ErrorReply):
             raise failure(str(reply))
-        node_time, born, longest = cast("list[int]", reply)  # node_mark.lua
+        node_time, born, longest, founding = cast("list[int]", reply)  # node_mark.lua
+        if not type(node_time) is type(born) is type(longest) is type(founding) is int:
+            raise TypeError
         if self.mark is not None and born != self.mark.born:
             self.forgot = True
-        self.mark = Mark(read_at, born, (node_time - born) / 1e6, longest / 1e3, node_time / 1e6)
+        founded = (node_time - founding) / 1e6 if founding >= 0 else None
+        self.mark = Mark(read_at, born, (node_time - born) / 1e6, longest / 1e3, founded, node_time / 1e6)
         self._doubt(None)
 
     def mark_again(self, *, doubt: bool) -> None:
@@ -322,12 +347,15 @@ class Node:
         """The answer to `mark_again`."""
         try:
             self._marked(read_at, reply)
-        except ConnectionError as exc:
+        except (ConnectionError, KeyConflict) as exc:
             self._doubt(exc)
         self._cluster.changed(self)
 
-    async def ask(self, packed: bytes) -> object:
-        """One command on this node by itself, for operators; an error reply comes back as an exception."""
+    async def ask(self, packed: bytes, read: Callable[[object], T]) -> T:
+        """One command on this node by itself, for operators, and its reply as `read` reads it.
+
+        An error reply, and one that cannot be read, come back as an exception.
+        """
         if self.live is None:
             raise self.cause.with_traceback(None)
         ask = self._ask(self.live, packed)
@@ -340,7 +368,10 @@ class Node:
             raise TimeoutError(msg) from None
         if isinstance(reply, ErrorReply):
             raise failure(str(reply))
-        return reply
+        try:
+            return read(reply)
+        except MISREAD as exc:
+            raise NodeRefused(*unreadable(reply, exc).args) from exc
 
     def _settle(self, cause: Exception | None) -> None:
         """The end of an attempt to connect."""
@@ -399,6 +430,11 @@ class Node:
         self.wire = None
         self._down(cause)
         self.connect()
+
+
+def _check_alive(wire: Wire) -> None:
+    if wire.ended is not None:
+        raise wire.ended
 
 
 class Remark:

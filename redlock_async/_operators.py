@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ._contest import owner_of
 from ._engine import Engine
-from ._errors import KeyConflict, QuorumUnavailable
+from ._errors import KeyConflict, QuorumUnavailable, RedlockError
 from ._node import Node
 from ._scripts import Call
 from ._wire import pack
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,11 @@ async def _status(engine: Engine, node: Node) -> NodeStatus:
     )
     try:
         sent = engine.now()
-        seconds, micros = cast("list[bytes]", await node.ask(pack(("TIME",))))
+        clock = await node.ask(pack(("TIME",)), _clock)
         latency = engine.now() - sent
-        offset = int(seconds) + int(micros) / 1e6 - (engine.wall_us() / 1e6 - latency / 2)
+        offset = clock - (engine.wall_us() / 1e6 - latency / 2)
         memory, persistence = await asyncio.gather(_config(node, "maxmemory-policy"), _persistence(node))
-    except (OSError, ValueError) as exc:
+    except (OSError, RedlockError) as exc:
         return replace(base, up=False, votes=False, error=str(exc), circuit_open=True)
     return replace(
         base,
@@ -101,11 +103,19 @@ async def _status(engine: Engine, node: Node) -> NodeStatus:
     )
 
 
+def _clock(reply: object) -> float:
+    seconds, micros = cast("list[bytes]", reply)
+    return int(seconds) + int(micros) / 1e6
+
+
 async def _config(node: Node, setting: str) -> str | None:
     try:
-        reply = await node.ask(pack(("CONFIG", "GET", setting)))
-    except ConnectionError:
+        return await node.ask(pack(("CONFIG", "GET", setting)), _setting)
+    except (ConnectionError, RedlockError):
         return None  # CONFIG is often denied, and then this is simply not known
+
+
+def _setting(reply: object) -> str | None:
     items = (
         list(reply.items())
         if isinstance(reply, dict)
@@ -125,12 +135,11 @@ async def _persistence(node: Node) -> str | None:
 
 async def inspect(engine: Engine, name: str, key: bytes) -> Holder | None:
     """Who holds that name; None when no node knows of a holder."""
-    answers = await _ask_all(engine, name, lambda node: node.ask(Call("mutex_inspect", 1, key).pack_with_source()))
+    command = Call("mutex_inspect", 1, key).pack_with_source()
     votes: dict[bytes, list[float]] = {}
-    for reply in answers:
-        if reply is not None:
-            token, ttl_ms = cast("tuple[bytes, int]", reply)
-            votes.setdefault(token, []).append(ttl_ms / 1000 if ttl_ms >= 0 else float("inf"))
+    for held in await _ask_all(engine, name, lambda node: node.ask(command, _holder)):
+        if held is not None:
+            votes.setdefault(held[0], []).append(held[1])
     if not votes:
         return None
     token, times = max(votes.items(), key=lambda vote: len(vote[1]))
@@ -146,27 +155,44 @@ async def inspect(engine: Engine, name: str, key: bytes) -> Holder | None:
     )
 
 
+def _holder(reply: object) -> tuple[bytes, float] | None:
+    if reply is None:
+        return None
+    token, ttl_ms = cast("list[object]", reply)
+    if type(token) is not bytes or type(ttl_ms) is not int:
+        raise TypeError
+    return token, ttl_ms / 1000 if ttl_ms >= 0 else float("inf")
+
+
 async def force_release(engine: Engine, name: str, key: bytes) -> bool:
     """Free that name whoever holds it; returns whether anybody did."""
-    answers = await _ask_all(engine, name, lambda node: node.ask(Call("mutex_force", 1, key).pack_with_source()))
+    command = Call("mutex_force", 1, key).pack_with_source()
+    answers = await _ask_all(engine, name, lambda node: node.ask(command, _freed))
     engine.own_change(key)
-    return any(reply == 1 for reply in answers)
+    return any(answers)
 
 
-async def _ask_all(engine: Engine, name: str, ask: Callable[[Node], Coroutine[Any, Any, object]]) -> list[object]:
+def _freed(reply: object) -> bool:
+    if type(reply) is not int:
+        raise TypeError
+    return reply == 1
+
+
+async def _ask_all(engine: Engine, name: str, ask: Callable[[Node], Coroutine[Any, Any, T]]) -> list[T]:
     """The replies of all nodes, of which there must be a quorum."""
     if not engine.masters.usable:
         await engine.start(engine.settings.options.wait)
     answers = await asyncio.gather(*(ask(node) for node in engine.nodes), return_exceptions=True)
     causes: dict[str, Exception] = {}
     for node, answer in zip(engine.nodes, answers, strict=True):
-        if isinstance(answer, KeyConflict):
-            raise KeyConflict(f"{name!r} on {node.label}: {answer}", names=(name,))
         if isinstance(answer, Exception):
             causes[node.label] = answer
         elif isinstance(answer, BaseException):
             raise answer
     if len(engine.nodes) - len(causes) < engine.needed:
+        for label, cause in causes.items():
+            if isinstance(cause, KeyConflict):
+                raise KeyConflict(f"{name!r} on {label}: {cause}", names=(name,))
         each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
         raise QuorumUnavailable(f"{name!r}: too few masters answer ({each})", names=(name,), nodes=causes)
-    return [answer for answer in answers if not isinstance(answer, Exception)]
+    return [answer for answer in answers if not isinstance(answer, BaseException)]

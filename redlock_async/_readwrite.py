@@ -58,7 +58,7 @@ class Read(Claim):
         self.key = keys.lock(name)
         self._readers = keys.readers(name)
         self._hint = keys.waiting_writer(name)
-        self._fence = (keys.fence(self.key),) if fenced else ()
+        self._fence = keys.fence(self.key)
         self.fenced = fenced
         self.turns = (self._readers,)
         # Not the readers: they are none of a reader's business.
@@ -70,7 +70,7 @@ class Read(Claim):
         return (self.key + b"\0" + token,)
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        keys = (self.key, self._readers, self._hint, *self._fence)
+        keys = (self.key, self._readers, self._hint, self._fence)
         return Call("read_acquire", len(keys), *keys, token, ttl_ms, READERS, candidate)
 
     contend = acquire
@@ -82,9 +82,7 @@ class Read(Claim):
         return Call("read_release", 2, self.key, self._readers, token, ms, READERS)
 
     def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
-        if fence is None:
-            return Call("read_secure", 2, self.key, self._readers, token, ttl_ms, READERS)
-        return Call("read_secure", 3, self.key, self._readers, *self._fence, token, ttl_ms, READERS, fence)
+        return Call("read_secure", 3, self.key, self._readers, self._fence, token, ttl_ms, READERS, fence or 0)
 
     @classmethod
     def extend(cls, held: Sequence[tuple[Claim, bytes, int]]) -> Command:
@@ -163,6 +161,5 @@ class Write(Mutex):
 
     def downgrade(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
         """Make it a reader's where it is ours."""
-        if fence is None:
-            return Call("write_downgrade", 2, *self.keys, self._readers, token, ttl_ms, READERS)
-        return Call("write_downgrade", 3, *self.keys, self._readers, *self._fences, token, ttl_ms, READERS, fence)
+        register = self._sharing.fence(self.keys[0])
+        return Call("write_downgrade", 3, *self.keys, self._readers, register, token, ttl_ms, READERS, fence or 0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from ._replies import missing_script
+from ._wire import ErrorReply, Receiver
+
 
 class Ask:
     """One command whose reply is awaited by itself."""
@@ -22,6 +25,24 @@ class Ask:
         if not self.future.done():
             self.future.set_exception(cause)
             self.future.exception()  # may be dropped unread: the caller can have been cancelled
+
+
+class Resent:
+    """Stands in for whoever is sent a script's source: a server that then asks for the source again is in error."""
+
+    __slots__ = ("_receiver", "started_at")
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.started_at = receiver.started_at
+
+    def deliver(self, node: int, reply: object) -> None:
+        if isinstance(reply, ErrorReply) and missing_script(str(reply)):
+            reply = ErrorReply(f"ERR it was sent the script, and answered {reply}")
+        self._receiver.deliver(node, reply)
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        self._receiver.dropped(node, cause)
 
 
 class End:

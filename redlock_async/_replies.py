@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._errors import ConfigurationError, KeyConflict, NodeDenied, NodeRefused
+from ._errors import ConfigurationError, KeyConflict, NodeDenied, NodeRefused, line
 
 DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
 
@@ -23,6 +23,9 @@ REMEDIES = {
 
 CONFLICT = "WRONGTYPE"
 
+LONGEST = 400
+"""Characters of an error reply that are shown; the longest of a real server are half that."""
+
 PERMITS = "PERMITS "
 """What semaphore_acquire.lua answers with when it is asked for another number of permits than is in use."""
 
@@ -32,8 +35,14 @@ def missing_script(message: str) -> bool:
     return message.startswith("NOSCRIPT")
 
 
+def said(message: str) -> str:
+    """What a server said, as it may stand in a message of ours."""
+    return line(message, LONGEST)
+
+
 def failure(message: str) -> Exception:
     """An error reply as the exception shown for that node."""
+    message = said(message)
     if message.startswith(PERMITS):
         return ConfigurationError(message.removeprefix(PERMITS))
     code = message.split(" ", 1)[0]

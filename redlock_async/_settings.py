@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final
 
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, shown
 from ._quorum import validity
 
 Duration = float | timedelta
@@ -39,12 +39,12 @@ def seconds(option: str, value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        msg = f"{option} is a number of seconds or a timedelta, not {value!r:.80}"
+        msg = f"{option} is a number of seconds or a timedelta, not {shown(value)}"
         raise ConfigurationError(msg)
     number = _float(value)
     if not math.isfinite(number):
-        hint = "; None waits for ever" if option == "wait" else ""
-        raise ConfigurationError(f"{option} must be finite, not {value!r:.80}{hint}")
+        hint = "; None waits for ever" if option in {"wait", "timeout"} else ""
+        raise ConfigurationError(f"{option} must be finite, not {shown(value)}{hint}")
     return number
 
 
@@ -63,20 +63,21 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _positive(option: str, value: object) -> float:
+def positive(option: str, value: object) -> float:
+    """A duration that is one, and that the servers' clocks can count."""
     number = seconds(option, value)
-    if number <= 0:
-        msg = f"{option} must be more than 0 seconds, not {value!r}"
+    if not 0 < number <= LONGEST_TTL:
+        msg = f"{option} must be more than 0 seconds and at most 366 days, not {shown(value)}"
         raise ConfigurationError(msg)
     return number
 
 
-def _wait(value: object) -> float | None:
+def _wait(value: object, option: str = "wait") -> float | None:
     if value is None:
         return None
-    number = seconds("wait", value)
+    number = seconds(option, value)
     if number < 0:
-        msg = f"wait must not be negative ({value!r}): 0 tries once, None waits for ever"
+        msg = f"{option} must not be negative ({shown(value)}): 0 tries once, None waits for ever"
         raise ConfigurationError(msg)
     return number
 
@@ -85,7 +86,9 @@ def checked_ttl(value: object, drift_factor: float) -> float:
     """A lease length, or a ConfigurationError."""
     ttl = seconds("ttl", value)
     if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
-        msg = f"ttl must be from {SHORTEST_TTL} seconds to 366 days, not {value!r}; nothing here is in milliseconds"
+        msg = (
+            f"ttl must be from {SHORTEST_TTL} seconds to 366 days, not {shown(value)}; nothing here is in milliseconds"
+        )
         raise ConfigurationError(msg)
     if validity(ttl, drift_factor) <= 0:
         msg = f"ttl={ttl} leaves nothing after the drift allowance (drift_factor={drift_factor}): raise ttl"
@@ -95,7 +98,7 @@ def checked_ttl(value: object, drift_factor: float) -> float:
 
 def _flag(option: str, value: object) -> bool:
     if not isinstance(value, bool):
-        msg = f"{option} is True or False, not {value!r:.80}"
+        msg = f"{option} is True or False, not {shown(value)}"
         raise ConfigurationError(msg)
     return value
 
@@ -134,12 +137,12 @@ class Options:
     ) -> Options:
         """These options with the call's own, each checked."""
         hold = seconds("hold_at_least", hold_at_least)
-        if hold < 0:
-            msg = f"hold_at_least must not be negative, not {hold_at_least!r}"
+        if not 0 <= hold <= LONGEST_TTL:
+            msg = f"hold_at_least must be from 0 seconds to 366 days, not {shown(hold_at_least)}"
             raise ConfigurationError(msg)
-        most = None if max_hold is None else _positive("max_hold", max_hold)
+        most = None if max_hold is None else positive("max_hold", max_hold)
         if most is not None and hold > most:
-            msg = f"hold_at_least={hold_at_least!r} is longer than max_hold={max_hold!r}"
+            msg = f"hold_at_least={shown(hold_at_least)} is longer than max_hold={shown(max_hold)}"
             raise ConfigurationError(msg)
         return Options(
             ttl=self.ttl if ttl is None else checked_ttl(ttl, drift_factor),
@@ -151,9 +154,9 @@ class Options:
             reentrant=_flag("reentrant", reentrant),
         )
 
-    def waiting(self, wait: Duration | Default | None) -> Options:
-        """The same with another wait."""
-        return self if wait is DEFAULT else replace(self, wait=_wait(wait))
+    def waiting(self, wait: Duration | Default | None, option: str = "wait") -> Options:
+        """The same with another wait, which the caller gave as that argument."""
+        return self if wait is DEFAULT else replace(self, wait=_wait(wait, option))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +197,19 @@ class Settings:
         number = isinstance(drift_factor, int | float) and not isinstance(drift_factor, bool)
         drift = _float(drift_factor) if number else math.nan
         if not 0 <= drift <= 0.5:  # noqa: PLR2004 - half of every lease lost to drift is nobody's intention
-            raise ConfigurationError(f"drift_factor is a fraction from 0 to 0.5, not {drift_factor!r:.80}")
+            raise ConfigurationError(f"drift_factor is a fraction from 0 to 0.5, not {shown(drift_factor)}")
         if not isinstance(namespace, str):
-            raise ConfigurationError(f"namespace is a str, not {namespace!r:.80}")
+            raise ConfigurationError(f"namespace is a str, not {shown(namespace)}")
         if not _is_text(namespace):
-            raise ConfigurationError(f"namespace must be valid text, without lone surrogates: {namespace!r:.80}")
+            raise ConfigurationError(f"namespace must be valid text, without lone surrogates: {shown(namespace)}")
         label = f"{socket.gethostname()}:{os.getpid()}" if owner is None else owner
         if not isinstance(label, str) or not label or len(label) > 200 or not label.isprintable():  # noqa: PLR2004 - as the message says
-            msg = f"owner is a printable label of 1 to 200 characters, not {owner!r:.80}"
+            msg = f"owner is a printable label of 1 to 200 characters, not {shown(owner)}"
             raise ConfigurationError(msg)
         return cls(
             options=Options(ttl=checked_ttl(ttl, drift), wait=_wait(wait), fencing=_flag("fencing", fencing)),
-            node_timeout=_positive("node_timeout", node_timeout),
-            retry_delay=_positive("retry_delay", retry_delay),
+            node_timeout=positive("node_timeout", node_timeout),
+            retry_delay=positive("retry_delay", retry_delay),
             drift_factor=drift,
             namespace=namespace,
             owner=label,
@@ -220,9 +223,18 @@ _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 ENVIRONMENT = (*sorted(_DURATIONS), *sorted(_FLAGS), "namespace", "owner")
 
 
+def _text(environ: Mapping[str, str], variable: str) -> str:
+    text = environ.get(variable, "")
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{variable} is a text, not {shown(text)}")
+    return text.strip()
+
+
 def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
     """The nodes and options given as REDLOCK_... variables; empty ones count as not given."""
-    nodes = [url.strip() for url in environ.get("REDLOCK_NODES", "").split(",") if url.strip()]
+    if not isinstance(environ, Mapping):
+        raise ConfigurationError(f"the environment is a mapping of names to texts, not {shown(environ)}")
+    nodes = [url.strip() for url in _text(environ, "REDLOCK_NODES").split(",") if url.strip()]
     if not nodes:
         msg = (
             "REDLOCK_NODES is not set: give it the masters' URLs, separated by commas, "
@@ -232,12 +244,12 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, A
     given: dict[str, Any] = {}
     for option in ENVIRONMENT:
         variable = f"REDLOCK_{option.upper()}"
-        text = environ.get(variable, "").strip()
+        text = _text(environ, variable)
         if not text:
             continue
         if option in _FLAGS:
             if text.lower() not in _WORDS:
-                msg = f"{variable} is true or false, not {text!r:.80}"
+                msg = f"{variable} is true or false, not {shown(text)}"
                 raise ConfigurationError(msg)
             given[option] = _WORDS[text.lower()]
         elif option == "wait" and text.lower() in {"none", "forever"}:
@@ -247,7 +259,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, A
                 given[option] = float(text)
             except ValueError:
                 what = "a fraction from 0 to 0.5" if option == "drift_factor" else "a number of seconds"
-                raise ConfigurationError(f"{variable} is {what}, not {text!r:.80}") from None
+                raise ConfigurationError(f"{variable} is {what}, not {shown(text)}") from None
         else:
             given[option] = text
     return nodes, given

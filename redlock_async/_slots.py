@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 from zlib import crc32
 
 from ._claim import Claim, Ground, Held
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, shown
 from ._keys import Keys
 from ._scripts import Call, Command, DeleteIfEqual
 
@@ -50,9 +50,9 @@ class Slots(Claim):
 
     def __init__(self, keys: Keys, name: str, permits: int, *, fenced: bool, slot: int = 0) -> None:
         if isinstance(permits, bool) or not isinstance(permits, int):
-            raise ConfigurationError(f"permits is a whole number, not {permits!r:.80}")
+            raise ConfigurationError(f"permits is a whole number, not {shown(permits)}")
         if not 1 <= permits <= MOST_PERMITS:
-            raise ConfigurationError(f"permits must be from 1 to {MOST_PERMITS}, not {permits!r:.80}")
+            raise ConfigurationError(f"permits must be from 1 to {MOST_PERMITS}, not {shown(permits)}")
         self.names = (name,)
         self.permits = permits
         self.fenced = fenced
@@ -155,12 +155,18 @@ class Slots(Claim):
     # What they answer
 
     def grant(self, reply: object) -> int | Held:
-        if isinstance(reply, int):
+        if type(reply) is int:
             return reply if self.fenced else 0
         assert isinstance(reply, list)  # noqa: S101 - semaphore_acquire.lua
         if len(reply) == 1:
-            return Taken(None, None, bound=reply[0])
+            (bound,) = reply
+            if type(bound) is not int or not 1 <= bound <= MOST_PERMITS:
+                raise ValueError
+            return Taken(None, None, bound=bound)
         holder, ttl_ms, *free = reply
+        numbers = {*map(type, free)} <= {int} and (not free or 0 <= min(free) <= max(free) < self.permits)
+        if holder is None or not numbers:
+            raise ValueError
         return Taken(holder, ttl_ms / 1000 if ttl_ms >= 0 else None, free=tuple(free))
 
 
@@ -174,12 +180,12 @@ class OnlySlot(Slots):
 
 def slots(keys: Keys, name: str, permits: int, *, fenced: bool, slot: int = 0) -> Slots:
     """The claim on a semaphore."""
-    return (OnlySlot if permits == 1 else Slots)(keys, name, permits, fenced=fenced, slot=slot)
+    return (OnlySlot if type(permits) is int and permits == 1 else Slots)(keys, name, permits, fenced=fenced, slot=slot)
 
 
 def detached(keys: Keys, names: Sequence[str], details: Mapping[str, object], *, fenced: bool) -> Slots:
     """The claim of a lease that was handed on."""
     permits, slot = details.get("permits"), details.get("slot")
     if not isinstance(permits, int) or not isinstance(slot, int) or not 0 <= slot < permits:
-        raise ConfigurationError(f"not what Lease.detach() says of a semaphore's slot: {details!r:.80}")
+        raise ConfigurationError(f"not what Lease.detach() says of a semaphore's slot: {shown(details)}")
     return slots(keys, names[0], permits, fenced=fenced, slot=slot)

@@ -6,6 +6,7 @@ It knows bytes and order, nothing of locks, nodes or retries. The only module th
 from __future__ import annotations
 
 import asyncio
+import reprlib
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -20,6 +21,16 @@ MOST_QUEUED = 16 * 1024 * 1024
 """Bytes that may wait for a server to read them; beyond, it is treated as not answering."""
 
 _INCOMPLETE = object()
+
+MISREAD = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""What reading a reply of another shape than was asked for ends with."""
+
+
+def unreadable(reply: object, why: Exception) -> ConnectionError:
+    """The error for a reply that cannot be the answer to what was asked."""
+    error = ConnectionError(f"the server's reply makes no sense here: {reprlib.repr(reply)}")
+    error.__cause__ = why
+    return error
 
 
 class Receiver(Protocol):
@@ -88,13 +99,18 @@ class Wire(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._closing: Exception | None = None
-        self._ended: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
         self.pending: deque[Receiver] = deque()
         self.hung = False
         self.owed = 0
         """Replies to wait for before the connection is closed."""
         self.keep_alive: object = None
         """Whatever must live exactly as long as the connection (the stream that opened it)."""
+
+    @property
+    def ended(self) -> Exception | None:
+        """Why it is over, if it is."""
+        return self._closing
 
     def send(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command. Synchronous, so that what is sent later can never arrive earlier."""
@@ -138,8 +154,8 @@ class Wire(asyncio.BufferedProtocol):
     async def wait_closed(self) -> None:
         """After `close`: return when the last byte has left and the connection has ended."""
         if self._transport is not None:
-            self._ended = asyncio.get_running_loop().create_future()
-            await self._ended
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
 
     def abort(self) -> None:
         """End it at once."""
@@ -169,20 +185,30 @@ class Wire(asyncio.BufferedProtocol):
             self._owner.revived(self)
         self._feed(self._bytes, 0, nbytes)
         gets, pending, index = self._gets, self.pending, self._owner.index
+        reply: object = None
+        receiver: Receiver | None = None
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 if type(reply) is hiredis.PushNotification:
                     self._owner.pushed(reply)
                 elif pending:
-                    pending.popleft().deliver(index, reply)
+                    receiver = pending.popleft()
+                    receiver.deliver(index, reply)
+                    receiver = None
                 else:
-                    self._fail(ConnectionError(f"the server sent a reply that nobody asked for: {reply!r:.80}"))
+                    self._fail(ConnectionError(f"the server sent a reply that nobody asked for: {reprlib.repr(reply)}"))
                     return
                 if self._closing is not None:
                     self._count_down(0)
                     return
         except hiredis.ProtocolError as exc:
             self._fail(ConnectionError(f"the server does not speak RESP: {exc}"))
+        except MISREAD as exc:
+            # Whatever follows may belong to another question: nothing on this connection can be trusted any more.
+            cause = unreadable(reply, exc)
+            if receiver is not None:
+                receiver.dropped(index, cause)
+            self._fail(cause)
 
     def _count_down(self, nbytes: int) -> None:
         """While draining: the answers matter only by their number."""
@@ -190,7 +216,7 @@ class Wire(asyncio.BufferedProtocol):
         try:
             while self.owed and (reply := self._gets()) is not _INCOMPLETE:
                 self.owed -= type(reply) is not hiredis.PushNotification
-        except hiredis.ProtocolError:
+        except (hiredis.ProtocolError, *MISREAD):
             self.owed = 0
         if not self.owed and self._transport is not None:
             self._transport.close()
@@ -212,8 +238,8 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = self.keep_alive = None
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
         if self._closing is not None:
             return
         cause = exc or ConnectionResetError("the server closed the connection")

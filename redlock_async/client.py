@@ -13,14 +13,14 @@ from . import _operators
 from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, line, shown
 from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
 from ._operators import Holder, NodeStatus
 from ._queue import Fair, place_kept
 from ._readwrite import Read, Write
-from ._settings import DEFAULT, Default, Duration, Settings, from_environment, seconds
+from ._settings import DEFAULT, Default, Duration, Options, Settings, from_environment, positive
 from ._slots import Slots, detached, slots
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
@@ -114,7 +114,7 @@ class Redlock:
     ) -> Lock:
         """A lock on that name, or on all of them at once."""
         plain = ttl is None and wait is DEFAULT and fencing is None and renew is True and max_hold is None
-        if plain and hold_at_least == 0.0 and reentrant is False:
+        if plain and type(hold_at_least) is float and hold_at_least == 0.0 and reentrant is False:
             options = self._settings.options  # as configured: nothing to check
             return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
         options = self._settings.options.with_overrides(
@@ -164,7 +164,7 @@ class Redlock:
 
     def latch(self, name: str, /, *, count: int, retention: Duration = 86_400.0) -> Latch:
         """What opens when `count` different events have been counted down; kept for `retention` after its last use."""
-        return Latch(self._engine, self._keys, name, count, seconds("retention", retention), self._settings.options)
+        return Latch(self._engine, self._keys, name, count, positive("retention", retention), self._settings.options)
 
     def semaphore(
         self,
@@ -274,6 +274,9 @@ class Redlock:
         When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
         """
         check_conflict(on_conflict)
+        # Now rather than at the first call; without the client's own settings, which a module that is being imported
+        # may not have yet.
+        Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
             return under(lambda name: self(name, **options), template, function, on_conflict)
@@ -292,7 +295,9 @@ class Redlock:
             drift_factor=settings.drift_factor, ttl=detached.ttl, renew=detached.renew
         )
         if detached.kind not in KINDS:
-            raise ConfigurationError(f"a lease of kind {detached.kind!r} is not known to this version of the library")
+            raise ConfigurationError(
+                f"a lease of kind {shown(detached.kind)} is not known to this version of the library"
+            )
         claim = KINDS[detached.kind](self._keys, detached)
         holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now(), None)
         engine.attach(holding, detached.until if detached.readable(engine.world) else None)
@@ -328,7 +333,7 @@ class Redlock:
     def on_event(self, callback: Listener) -> Callable[[], None]:
         """Call that with every `Event`; returns a function that ends it. It runs on the loop: keep it short."""
         if not callable(callback):
-            raise ConfigurationError(f"on_event takes a callable, not {callback!r:.80}")
+            raise ConfigurationError(f"on_event takes a callable, not {shown(callback)}")
         self._events.listeners.append(callback)
 
         def end() -> None:
@@ -400,7 +405,7 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
     for target in targets:
         if target.address in seen:
             raise ConfigurationError(
-                f"node {target.address} is given twice: two names of one server are one vote, not two"
+                f"node {line(target.address, 200)} is given twice: two names of one server are one vote, not two"
             )
         seen.add(target.address)
     if len(targets) % 2 == 0:

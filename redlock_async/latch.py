@@ -7,13 +7,16 @@ import math
 from collections.abc import Callable
 
 from ._engine import Engine
-from ._errors import ConfigurationError, LockTimeout, QuorumUnavailable
+from ._errors import ConfigurationError, LockTimeout, QuorumUnavailable, shown
 from ._keys import Keys
 from ._latch import Count, Seen
 from ._settings import DEFAULT, Default, Duration, Options
 
 LONGEST_ID = 512
 """Bytes. Everybody who waits reads all ids."""
+
+LARGEST_COUNT = 1_000_000
+"""Far beyond what a latch is made for: more than that is a mistake."""
 
 TOGETHER = 0.002
 """Seconds from the first report of a change to the look at it: the other nodes' reports come meanwhile."""
@@ -44,10 +47,8 @@ class Latch:
     def __init__(
         self, engine: Callable[[], Engine], keys: Keys, name: str, count: int, retention: float, options: Options
     ) -> None:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigurationError(f"count is a whole number from 1, not {count!r:.80}")
-        if retention <= 0:
-            raise ConfigurationError(f"retention must be more than 0 seconds, not {retention!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_COUNT:
+            raise ConfigurationError(f"count is a whole number from 1 to {LARGEST_COUNT}, not {shown(count)}")
         self._engine = engine
         self._options = options
         self._count = Count(name, keys.latch(name), count, math.ceil(retention * 1000))
@@ -72,7 +73,7 @@ class Latch:
         except (AttributeError, UnicodeEncodeError):
             encoded = b""
         if not isinstance(event, str) or not 1 <= len(encoded) <= LONGEST_ID:
-            raise ConfigurationError(f"an event's id is a str of 1 to {LONGEST_ID} bytes, not {event!r:.80}")
+            raise ConfigurationError(f"an event's id is a str of 1 to {LONGEST_ID} bytes, not {shown(event)}")
         engine, deadline = await self._begin(self._options.wait)
         try:
             await self._count.add(engine, encoded, deadline)
@@ -86,7 +87,7 @@ class Latch:
 
     async def wait(self, timeout: Duration | Default | None = DEFAULT) -> None:  # noqa: ASYNC109 - LockTimeout, not cancelled
         """Return when it is open; LockTimeout after `timeout` (None: never; 0: look once; not given: the client's)."""
-        limit = self._options.waiting(timeout).wait
+        limit = self._options.waiting(timeout, "timeout").wait
         engine, deadline = await self._begin(limit)
         if limit == 0:
             if left := await self._count.look(engine, Seen(), deadline):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import warnings
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Self
 
 from ._body import Body
-from ._errors import ConfigurationError, NotHeld
+from ._errors import ConfigurationError, NotHeld, shown
 from ._holding import Holding
 from ._lease import Phase
 from ._settings import Duration, checked_ttl
@@ -176,12 +177,14 @@ class Detached:
             and self.names
             and all(isinstance(name, str) for name in self.names)
             and isinstance(self.token, str)
-            and isinstance(self.fence, int | None)
+            and (self.fence is None or (type(self.fence) is int and 0 < self.fence < 2**63))
             and isinstance(self.ttl, float | int)
             and isinstance(self.renew, bool)
             and isinstance(self.until, float | int)
+            and math.isfinite(self.until)
         ):
             raise TypeError
+        self.token.encode()
 
     def readable(self, world: World) -> bool:
         """Whether the deadline can be read on our clock."""
@@ -197,5 +200,5 @@ def read_detached(text: str) -> Detached:
     try:
         head, dot, body = text.partition(".")
         return Detached(**json.loads(base64.urlsafe_b64decode(body if head + dot == FORMAT else "")))
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigurationError(f"not a text that Lease.detach() returned: {text!r:.40}") from None
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise ConfigurationError(f"not a text that Lease.detach() returned: {shown(text)}") from None

@@ -8,7 +8,7 @@ import string
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from ._errors import ConfigurationError, LockTimeout
+from ._errors import ConfigurationError, LockTimeout, shown
 from .lock import Lock
 
 P = ParamSpec("P")
@@ -19,8 +19,8 @@ Conflict = Literal["wait", "skip", "raise"]
 
 def check_conflict(on_conflict: object) -> None:
     """Raise ConfigurationError unless it is one of the three."""
-    if on_conflict not in ("wait", "skip", "raise"):
-        raise ConfigurationError(f"on_conflict is 'wait', 'skip' or 'raise', not {on_conflict!r:.80}")
+    if not isinstance(on_conflict, str) or on_conflict not in {"wait", "skip", "raise"}:
+        raise ConfigurationError(f"on_conflict is 'wait', 'skip' or 'raise', not {shown(on_conflict)}")
 
 
 def under(
@@ -28,13 +28,12 @@ def under(
 ) -> Callable[P, Coroutine[Any, Any, R | None]]:
     """That function under the lock its arguments name."""
     if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(
-            f"locked() decorates coroutine functions (async def), not {getattr(function, '__qualname__', function)!r}"
-        )
+        called = getattr(function, "__qualname__", function)
+        raise ConfigurationError(f"locked() decorates coroutine functions (async def), not {shown(called)}")
     signature = inspect.signature(function)
     if missing := _fields(template) - set(signature.parameters):
         raise ConfigurationError(
-            f"the lock name {template!r} needs {', '.join(sorted(missing))}, "
+            f"the lock name {shown(template)} needs {', '.join(sorted(missing))}, "
             f"but {getattr(function, '__qualname__', function)}{signature} has no such argument"
         )
 
@@ -60,10 +59,12 @@ def _fields(template: str) -> set[str]:
     try:
         parsed = list(_parse(template))
     except (ValueError, TypeError) as exc:
-        raise ConfigurationError(f"not a template for a lock's name: {template!r:.80}: {exc}") from None
+        raise ConfigurationError(f"not a template for a lock's name: {shown(template)}: {exc}") from None
     fields = {field.split(".")[0].split("[")[0] for field in parsed}
     if any(not field or field.isdigit() for field in fields):
-        raise ConfigurationError(f"a lock's name takes arguments by name, as in 'import:{{user_id}}': {template!r:.80}")
+        raise ConfigurationError(
+            f"a lock's name takes arguments by name, as in 'import:{{user_id}}': {shown(template)}"
+        )
     return fields
 
 

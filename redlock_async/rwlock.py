@@ -113,7 +113,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
         verdict = await round_.verdict()
     except BaseException:
         round_.abandon()
-        engine.give_back(reading.claim, reading.token, reading.reached, reading.ttl)
+        engine.give_back(reading.claim, reading.token, reading.reached)
         writing.phase = Phase.RELEASED
         engine.end(writing)
         raise
@@ -123,7 +123,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
         # Where it still stands as a writer's, it would be in its own way, and nobody would release it.
         engine.tell_all(claim.release(writing.token), writing.ttl, but=round_.holders)
         return reading
-    engine.give_back(reading.claim, reading.token, reading.reached, reading.ttl)
+    engine.give_back(reading.claim, reading.token, reading.reached)
     writing.phase, writing.until = Phase.HELD, engine.now()
     writing.lose("too few masters still had it, in time, when it was downgraded", at_once=True)
     if verdict is Verdict.UNREACHABLE:

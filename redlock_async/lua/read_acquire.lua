@@ -1,9 +1,9 @@
 -- read_acquire.lua: join the readers, unless a writer holds the lock or waits for it.
 -- KEYS[1]  lock key   KEYS[2] the readers   KEYS[3] the waiting writer's hint
--- KEYS[4]  fence register (absent: not fenced)
+-- KEYS[4]  fence register
 -- ARGV[1]  reader token   ARGV[2] ttl in ms   ARGV[3] what the lock key holds while there are readers
--- ARGV[4]  fencing candidate: the caller's wall clock in µs (only when fenced)
--- Returns the fence (1 when not fenced) if granted, else {holder token, ms}: nil for a writer that only waits.
+-- ARGV[4]  fencing candidate: the caller's wall clock in µs
+-- Returns the fence if granted, else {holder token, ms}: nil for a writer that only waits.
 local lock, readers = KEYS[1], KEYS[2]
 local ttl = tonumber(ARGV[2])
 -- Reading a key arms client tracking on it: the caller is told when it changes. The hint comes first, for as long as it
@@ -29,9 +29,9 @@ local left = redis.call('PTTL', lock)
 local joined = redis.call('PEXPIRE', readers, left) == 1
 redis.call('ZADD', readers, string.format('%.0f', now + ttl), ARGV[1])
 if not joined then redis.call('PEXPIRE', readers, left) end
-if not KEYS[4] then return 1 end
 if joined then
-  -- The first of these readers has raised the register above every earlier writer: the others share what it holds.
+  -- The first of these readers has raised the register above every earlier writer, whether it wanted a fence or not: the
+  -- others share what it holds.
   local shared = redis.call('INCRBY', KEYS[4], 0)
   if shared > 0 then return shared end
   redis.call('DEL', KEYS[4])

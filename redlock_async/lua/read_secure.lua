@@ -1,7 +1,7 @@
 -- read_secure.lua: where we are a reader, raise the fence register to our token; optionally become one again.
--- KEYS[1]  lock key   KEYS[2] the readers   KEYS[3] fence register (absent: not fenced)
+-- KEYS[1]  lock key   KEYS[2] the readers   KEYS[3] fence register
 -- ARGV[1]  reader token   ARGV[2] ttl in ms, or 0: only where we are one
--- ARGV[3]  what the lock key holds while there are readers   ARGV[4] our fencing token (only when fenced)
+-- ARGV[3]  what the lock key holds while there are readers   ARGV[4] our fencing token, or 0
 -- Returns 1 if we are a reader afterwards, else 0, with nothing changed.
 local lock, readers = KEYS[1], KEYS[2]
 local ttl = tonumber(ARGV[2])
@@ -25,13 +25,11 @@ if not holder or not redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   redis.call('ZADD', readers, string.format('%.0f', now + ttl), ARGV[1])
   if first then redis.call('PEXPIRE', readers, left) end
 end
-if KEYS[3] then
-  local fence = tonumber(ARGV[4])
-  local stored = redis.call('INCRBY', KEYS[3], 0)
-  -- Readers that join share what the register holds, so the first one leaves it above every earlier writer.
-  if first then fence = math.max(fence, stored + 1) end
-  if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence)) end
-end
+local fence = tonumber(ARGV[4])
+local stored = redis.call('INCRBY', KEYS[3], 0)
+-- Readers that join share what the register holds, so the first one leaves it above every earlier writer.
+if first then fence = math.max(fence, stored + 1) end
+if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence)) end
 -- The last command that touches the lock reads it: our own write would have disarmed client tracking.
 redis.call('EXISTS', lock)
 return 1

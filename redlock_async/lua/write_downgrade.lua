@@ -1,7 +1,7 @@
 -- write_downgrade.lua: turn a lock that is ours into a read lease, with nobody in between.
--- KEYS[1]  lock key   KEYS[2] the readers   KEYS[3] fence register (absent: not fenced)
+-- KEYS[1]  lock key   KEYS[2] the readers   KEYS[3] fence register
 -- ARGV[1]  token of both   ARGV[2] ttl in ms   ARGV[3] what the lock key holds while there are readers
--- ARGV[4]  our fencing token (only when fenced)
+-- ARGV[4]  our fencing token, or 0
 -- Returns 1 if it is a read lease now, else 0: the lock was not ours.
 local lock, readers = KEYS[1], KEYS[2]
 if redis.call('GET', lock) ~= ARGV[1] then return 0 end
@@ -13,11 +13,9 @@ redis.call('DEL', readers)
 redis.call('ZADD', readers, string.format('%.0f', now + ttl), ARGV[1])
 redis.call('PEXPIRE', readers, stay)
 redis.call('SET', lock, ARGV[3], 'PX', stay)
-if KEYS[3] then
-  -- Readers that join share what the register holds: it must be above ours, for we were a writer before them.
-  local above = tonumber(ARGV[4]) + 1
-  local stored = redis.call('INCRBY', KEYS[3], 1)
-  if stored < above then redis.call('SET', KEYS[3], string.format('%.0f', above)) end
-end
+-- Readers that join share what the register holds: it must be above every writer's before them, ours included.
+local above = tonumber(ARGV[4]) + 1
+local stored = redis.call('INCRBY', KEYS[3], 1)
+if stored < above then redis.call('SET', KEYS[3], string.format('%.0f', above)) end
 redis.call('EXISTS', lock)
 return 1

@@ -10,7 +10,7 @@ from redlock_async._clock import now
 
 
 async def main(readers, writers, leases, urls):
-    held, chance = [], Random()  # noqa: S311 - how long each one holds
+    held, chance = [], Random()
     async with Redlock(urls, wait=60) as redlock:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -573,7 +573,7 @@ async def test_closing_the_client_takes_back_what_is_under_way(kind, ticks, node
 
 async def test_churn(nodes, eyes, eventually):
     """Waiters that come, give up and are cancelled at random, some of them plain, and scripts that are forgotten."""
-    random = Random(7)  # noqa: S311 - which of them give up, no secret
+    random = Random(7)
     inside, fences, gaps = 0, [], []
     free_since = time.monotonic()
     end = free_since + 2

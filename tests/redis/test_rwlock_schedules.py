@@ -45,7 +45,7 @@ class Schedule:
     def __init__(self, nodes, seed, mutations):
         self.nodes = nodes
         self.needed = len(nodes) // 2 + 1
-        self.chance = random.Random(seed)  # noqa: S311 - reproducible
+        self.chance = random.Random(seed)
         self.mutations = mutations
         self.tokens = itertools.count()
         self.clock = time.time_ns() // 1000

@@ -239,7 +239,7 @@ class Schedule:
 
 def inversions(variant, nodes, seed):
     """In how many schedules some token was not larger than one before it, and how many leases there were in all."""
-    random = Random(seed)  # noqa: S311 - schedules, not secrets
+    random = Random(seed)
     wrong = leases = levelled = 0
     for _ in range(SCHEDULES):
         schedule = Schedule(nodes, 3, variant, random)
@@ -277,7 +277,7 @@ def test_levelling_without_owning_inverts_tokens(nodes):
 
 def raised_under_another(nodes, variant):
     """Client 0 wins the first majority, of which one node is far ahead; client 1 owns the rest, then gets node 0."""
-    schedule = Schedule(nodes, 2, variant, Random(0))  # noqa: S311 - a schedule, not a secret
+    schedule = Schedule(nodes, 2, variant, Random(0))
     needed = schedule.needed
     for index, node in enumerate(schedule.nodes):
         node.stored = 50 if index == needed - 1 else 0

@@ -51,7 +51,9 @@ def test_lone_surrogates_are_refused(name):
 def test_no_lock_has_a_key_of_the_library_s_own(namespace):
     """Names beginning with the prefix are refused, and all that are not refused differ from every own key."""
     keys = Keys(namespace)
-    own = {keys.born, keys.longest_ttl, keys.probe} | {keys.fence(b"%d" % number) for number in range(1000)}
+    own = {keys.born, keys.longest_ttl, keys.founded, keys.probe} | {
+        keys.fence(b"%d" % number) for number in range(1000)
+    }
     for key in own:
         name = key.decode().removeprefix(namespace)
         assert name.startswith(RESERVED)
@@ -67,13 +69,13 @@ def test_own_keys_of_one_namespace_are_all_different():
     """A birth mark must not be overwritten by a fence register."""
     keys = Keys("n:")
     fences = {keys.fence(b"%d" % number) for number in range(1000)}
-    assert len({keys.born, keys.longest_ttl, keys.probe} | fences) == 3 + len(fences)
+    assert len({keys.born, keys.longest_ttl, keys.founded, keys.probe} | fences) == 4 + len(fences)
 
 
 def test_namespaces_share_no_key():
     """Two applications on the same nodes do not see each other."""
     one, other = Keys("one:"), Keys("other:")
-    for key in ("born", "longest_ttl", "probe"):
+    for key in ("born", "longest_ttl", "founded", "probe"):
         assert getattr(one, key) != getattr(other, key)
     assert one.lock("x") != other.lock("x")
     assert one.fence(b"x") != other.fence(b"x")

@@ -1,0 +1,7 @@
+"""The library, unchanged, in simulated time against simulated masters that run its own Lua."""
+
+from redlock_async.testing.simulation._simulation import Simulation as Simulation
+from redlock_async.testing.simulation._simulation import lan as lan
+from redlock_async.testing.simulation._time import SimulationError as SimulationError
+
+__all__ = ["Simulation", "SimulationError", "lan"]

@@ -1,0 +1,223 @@
+"""Scripts in Lua 5.1, as the server runs them: one runtime for the process, each source compiled once.
+
+The only module that imports lupa, and only when the first script arrives. It knows no keys and no sessions: a script
+calls whatever it is given as the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from hashlib import sha1
+from typing import Any
+
+from ._resp import NOT_AN_INTEGER, OK, Refused, Reply, Scored, Status, number_text
+
+Server = Callable[[Sequence[bytes]], Reply]
+"""Carries out a command of a script, or raises Refused."""
+
+LEAST = -(1 << 63)
+
+SANDBOX = rb"""
+local redis = {call = python.as_function(python_call), pcall = python.as_function(python_pcall)}
+function redis.status_reply(text) return {ok = text} end
+function redis.error_reply(text)
+  if text:sub(1, 1) == '-' then text = text:sub(2) end
+  return {err = text:find(' ') and text or 'ERR ' .. text}
+end
+
+-- Lua's own pcall is not among the globals: what it makes of an error of redis.call is not modelled.
+local known = setmetatable({redis = redis, server = redis}, {
+  __index = function(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+  end,
+})
+for _, name in ipairs({
+  'assert', 'error', 'ipairs', 'math', 'next', 'pairs', 'rawequal', 'rawget', 'select', 'string', 'table', 'tonumber',
+  'tostring', 'type', 'unpack',
+}) do known[name] = _G[name] end
+-- Empty itself, so that no script can change what the next one finds.
+local globals = setmetatable({}, {
+  __index = known,
+  __newindex = function() error('Attempt to modify a readonly table', 2) end,
+})
+
+local function compile(source)
+  local chunk, complaint = loadstring(source, '@user_script')
+  return chunk and setfenv(chunk, globals), complaint
+end
+
+local function where(cause)
+  local level, line = 2, 0
+  while line == 0 do
+    local info = debug.getinfo(level, 'Sl')
+    if info.short_src == 'user_script' then line = info.currentline end
+    level = level + 1
+  end
+  if type(cause) ~= 'table' and type(cause) ~= 'userdata' then cause = tostring(cause) end
+  return {cause, line}
+end
+
+local function run(chunk, count, ...)
+  local keys, rest = {}, {...}
+  if count > 0 then
+    local all = rest
+    rest = {}
+    for i = 1, count do keys[i] = all[i] end
+    for i = count + 1, #all do rest[i - count] = all[i] end
+  end
+  known.KEYS = keys
+  known.ARGV = rest
+  local done, result = xpcall(chunk, where)
+  return done, result
+end
+
+return compile, run
+"""
+
+
+class Script:
+    """A source, compiled."""
+
+    __slots__ = ("chunk", "sha")
+
+    def __init__(self, source: bytes, chunk: object) -> None:
+        self.chunk = chunk
+        self.sha = sha1(source, usedforsecurity=False).hexdigest().encode()
+
+
+@lru_cache(maxsize=1024)
+def compiled(source: bytes) -> Script:
+    """The script of that source; Refused if it is not Lua."""
+    chunk, complaint = _lua().compile(source)
+    if chunk is None:
+        raise Refused(b"ERR Error compiling script (new function): " + complaint)
+    return Script(source, chunk)
+
+
+def run(script: Script, keys: int, arguments: Sequence[bytes], server: Server) -> Reply:
+    """Carry out a script on that server; the first so many arguments are its keys."""
+    lua = _lua()
+    lua.server = server
+    done, result = lua.run(script.chunk, keys, *arguments)
+    if not done:
+        raise lua.failure(result)
+    return lua.reply(result)
+
+
+@cache
+def _lua() -> Lua:
+    return Lua()
+
+
+class Lua:
+    """The runtime, and what crosses its border in both directions."""
+
+    def __init__(self) -> None:
+        try:
+            from lupa import lua51  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
+        except ImportError:
+            msg = "the simulation runs the library's own Lua and needs lupa: pip install 'redlock-async[simulation]'"
+            raise ImportError(msg) from None
+        runtime_of: Any = lua51.LuaRuntime  # its stubs know no encoding=None, which keeps strings as bytes
+        runtime = runtime_of(encoding=None)
+        runtime.globals()[b"python_call"] = self._call
+        runtime.globals()[b"python_pcall"] = self._pcall
+        self.compile, self.run = runtime.execute(SANDBOX)
+        self._table = runtime.table_from
+        self._type = lua51.lua_type
+        self.server: Server
+        """Whose script is running."""
+
+    # From Lua: a command
+
+    def _call(self, *words: Any) -> object:
+        reply = self.server([word if type(word) is bytes else argument(word) for word in words])
+        if type(reply) is bytes or type(reply) is int:
+            return reply
+        return self._shown(reply)
+
+    def _pcall(self, *words: Any) -> object:
+        try:
+            return self._call(*words)
+        except Refused as refused:
+            return self._table({b"err": refused.text})
+
+    def _shown(self, reply: Reply) -> object:  # noqa: PLR0911 - one for each kind
+        """A reply as a script sees it, which speaks RESP2."""
+        if reply is None:
+            return False
+        if reply is OK:
+            return self._table({b"ok": b"OK"})
+        match reply:
+            case Status():
+                return self._table({b"ok": bytes(reply)})
+            case Scored():
+                return self._table(reply.flat())
+            case list():
+                return self._table([part if type(part) is bytes else self._shown(part) for part in reply])
+            case float():
+                return number_text(reply)
+        return reply
+
+    # To the client: a result
+
+    def reply(self, result: Any) -> Reply:  # noqa: PLR0911 - one for each type
+        """What the caller is answered."""
+        if type(result) is bytes:
+            return result
+        if type(result) is int:
+            return max(result, LEAST)
+        if result is None or result is False:
+            return None
+        if result is True:
+            return 1
+        if isinstance(result, float):
+            return int(result) if abs(result) < -LEAST else LEAST
+        if self._type(result) != "table":
+            return None
+        return self._reply_of(result)
+
+    def _reply_of(self, table: Any) -> Reply:
+        if isinstance(err := table[b"err"], bytes):
+            raise Refused(err)
+        if isinstance(ok := table[b"ok"], bytes):
+            return Status(ok)
+        parts: list[Reply] = []
+        # An array ends at its first nil.
+        while (part := table[len(parts) + 1]) is not None:
+            parts.append(self.reply(part))
+        return parts
+
+    def failure(self, problem: Any) -> Exception:
+        """What stopped a script, and in which line."""
+        cause, line = problem[1], problem[2]
+        if isinstance(cause, Refused):
+            text = cause.text
+        elif isinstance(cause, Exception):
+            return cause  # a mistake of the simulation's own
+        elif self._type(cause) == "table":
+            text = cause[b"err"] or b"ERR unknown error"
+        else:
+            text = b"ERR %b" % cause
+        return Refused(b"%b script: on @user_script:%d." % (text, line))
+
+
+def argument(word: object) -> bytes:
+    """An argument of redis.call that is no string."""
+    if isinstance(word, (int, float)) and not isinstance(word, bool):
+        return number_text(word)
+    raise Refused(b"ERR Command arguments must be strings or integers")
+
+
+def key_count(argument: bytes, given: int) -> int:
+    """How many of an EVAL's so many arguments are keys."""
+    try:
+        count = int(argument)
+    except ValueError:
+        raise Refused(NOT_AN_INTEGER) from None
+    if count > given:
+        raise Refused(b"ERR Number of keys can't be greater than number of args")
+    if count < 0:
+        raise Refused(b"ERR Number of keys can't be negative")
+    return count

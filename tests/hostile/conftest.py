@@ -1,0 +1,6 @@
+"""Makes the modules beside the tests importable: with import-mode importlib no test's folder is on the path."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,191 @@
+"""Many schedules, on all cores: how many a second, how many violations; and after how many each mutant is caught.
+
+python tests/simulation/explore.py --schedules 100000 --mutants
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutants import MUTANTS, broken
+from schedules import FAMILIES, Clients, Run, shrink
+
+KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
+MOST = 40_000
+"""Schedules a mutant may survive before it counts as not caught."""
+
+
+@dataclass
+class Found:
+    """What came of some schedules."""
+
+    schedules: int = 0
+    leases: int = 0
+    lost: int = 0
+    simulated: float = 0.0
+    seconds: float = 0.0
+    families: Counter = field(default_factory=Counter)
+    failures: list = field(default_factory=list)
+    """(family, seed, the violations as text)."""
+
+    def __iadd__(self, other):
+        self.schedules += other.schedules
+        self.leases += other.leases
+        self.lost += other.lost
+        self.simulated += other.simulated
+        self.families += other.families
+        self.failures += other.failures
+        return self
+
+
+class Explorer:
+    """Carries out schedules in this process."""
+
+    def __init__(self):
+        logging.getLogger("redlock_async").disabled = True  # every fresh cluster would be warned of
+        self._clients = Clients()
+
+    def outcome(self, schedule):
+        """Of one schedule."""
+        return Run(schedule, self._clients).outcome()
+
+    def explore(self, families, seeds, *, until=None, stop_at_first=False):
+        """Those families in turn, with those seeds, until the time is up."""
+        found = Found()
+        for number, seed in enumerate(seeds):
+            if until is not None and time.monotonic() > until:
+                break
+            family = families[number % len(families)]
+            outcome = self.outcome(schedule_of(family, seed))
+            found.schedules += 1
+            found.leases += outcome.leases
+            found.lost += outcome.lost
+            found.simulated += outcome.seconds
+            found.families[family] += 1
+            if outcome.violations:
+                found.failures.append((family, seed, [str(violation) for violation in outcome.violations]))
+                if stop_at_first:
+                    break
+        return found
+
+    def smallest_failure(self, family, seed):
+        """That schedule without all that its failure does not need."""
+        promises = {violation.promise for violation in self.outcome(schedule_of(family, seed)).violations}
+
+        def fails(schedule):
+            return any(violation.promise in promises for violation in self.outcome(schedule).violations)
+
+        return shrink(schedule_of(family, seed), fails)
+
+
+def schedule_of(family, seed):
+    """The schedule of that family with that seed."""
+    kinds = () if family == "smallest" else (KINDS,)
+    return FAMILIES[family](seed, *kinds)
+
+
+def _explore(arguments):
+    families, seeds, seconds = arguments
+    return Explorer().explore(families, seeds, until=None if seconds is None else time.monotonic() + seconds)
+
+
+def explore(families, first, number, *, seconds=None, workers=None):
+    """So many schedules on all cores, or as many as fit in the time."""
+    workers = workers or os.cpu_count() or 1
+    started = time.monotonic()
+    shares = [(families, range(first + worker, first + number, workers), seconds) for worker in range(workers)]
+    found = Found()
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for part in pool.imap_unordered(_explore, shares):
+            found += part
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def _hunt(arguments):
+    name, first, seconds = arguments
+    started = time.monotonic()
+    families = MUTANTS[name][1]
+    with broken(name):
+        found = Explorer().explore(
+            families, range(first, first + MOST), until=started + seconds if seconds else None, stop_at_first=True
+        )
+    return name, found, time.monotonic() - started
+
+
+def hunt(first, names=tuple(MUTANTS), *, seconds=None, workers=None):
+    """Break each rule, and explore until it is noticed; yields (name, what was found, seconds)."""
+    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count()) as pool:
+        yield from pool.imap_unordered(_hunt, [(name, first, seconds) for name in names])
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--schedules", type=int, default=2_000, help="how many of all families together")
+    parser.add_argument("--family", choices=sorted(FAMILIES), action="append", help="only this one; may be repeated")
+    parser.add_argument("--seed", type=int, default=None, help="the first seed; drawn and printed if not given")
+    parser.add_argument("--only", action="store_true", help="that seed alone, told in full and made smaller")
+    parser.add_argument("--mutants", action="store_true", help="hunt the mutants as well")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), action="append", help="hunt only this one")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    options = parser.parse_args()
+    families = options.family or list(FAMILIES)
+    first = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
+    if options.only:
+        return tell(families[0], first)
+    print(f"first seed {first}", flush=True)
+    report = {"seed": first}
+    failed = False
+    if not options.mutant:
+        found = explore(families, first, options.schedules)
+        rate = found.schedules / found.seconds
+        hours = found.simulated / 3600
+        print(f"{found.schedules} schedules, {found.leases} leases ({found.lost} lost), {hours:.1f} h simulated")
+        print(f"in {found.seconds:.1f} s: {rate:.0f} schedules/s; {len(found.failures)} with violations")
+        for family, seed, violations in found.failures[:10]:
+            print(f"  --family {family!r} --seed {seed} --only: {violations[0]}")
+        failed = bool(found.failures)
+        report["schedules"] = asdict(found)
+    if options.mutants or options.mutant:
+        report["mutants"] = {}
+        for name, found, seconds in hunt(first, tuple(options.mutant or MUTANTS)):
+            caught = found.failures[0] if found.failures else None
+            told = f"{caught[0]} {caught[1]}: {caught[2][0][:90]}" if caught else "NOT CAUGHT"
+            print(f"{name:40} {found.schedules:6d} schedules {seconds:6.1f} s  {told}", flush=True)
+            failed = failed or caught is None
+            report["mutants"][name] = {"schedules": found.schedules, "caught": caught and caught[2][0]}
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+    return 1 if failed else 0
+
+
+def tell(family, seed):
+    """One schedule in full, and the smallest that fails alike."""
+    explorer = Explorer()
+    schedule = schedule_of(family, seed)
+    print(schedule)
+    outcome = explorer.outcome(schedule)
+    for violation in outcome.violations:
+        print(violation)
+    if outcome.violations:
+        print("\nThe same, smaller:")
+        smaller = explorer.smallest_failure(family, seed)
+        print(smaller)
+        for violation in explorer.outcome(smaller).violations:
+            print(violation)
+    return 1 if outcome.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

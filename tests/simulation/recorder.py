@@ -1,0 +1,147 @@
+"""Sees, after every step of every simulated process, which leases stand and until when, and makes a history of it."""
+
+import math
+import re
+
+from redlock_async.testing import Hold, Violation, judge
+
+STALE = 0.002
+"""Seconds of true time past its deadline that a body is allowed: the steps its cancellation takes."""
+
+KEPT = re.compile(
+    rb"redlock-async:(born|longest-ttl|founded|fence:\d+|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
+    re.DOTALL,
+)
+"""What the library leaves on the nodes on purpose."""
+
+
+class Track:
+    """One lease, from the first look that saw it."""
+
+    def __init__(self, process, holding, now):
+        self.process = process
+        self.holding = holding
+        self.start = now
+        self.until = -math.inf
+        self.true_until = -math.inf
+        self.end = None
+
+    def holds(self, end):
+        """It as holds, one for each name."""
+        claim = self.holding.claim
+        slot = getattr(claim, "slot", None)
+        for name in claim.names:
+            yield Hold(
+                name=name,
+                holder=f"{self.process.name}/{self.holding.token[-40:].decode()}",
+                start=self.start,
+                end=end,
+                fence=self.holding.fence,
+                kind=claim.kind,
+                slot=slot,
+                permits=getattr(claim, "permits", 1),
+            )
+
+
+class Recorder:
+    """The history of one simulation."""
+
+    def __init__(self, simulation):
+        self._simulation = simulation
+        self._clients = {}
+        self._live = {}
+        self._known = {}
+        self._bodies = {}
+        self.tracks = []
+        self.violations = []
+        simulation.watchers.append(self.look)
+
+    def watch(self, process, redlock):
+        """From now on see what that client holds."""
+        self._clients.setdefault(process, []).append(redlock)
+
+    def look(self, process):
+        """What has changed by its last step."""
+        now = self._simulation.now
+        self._find_new(process, now)
+        live = self._live.get(process)
+        if live:
+            local = process.now()
+            for track in live[:]:
+                until = track.holding.until
+                if until not in {-math.inf, track.until}:
+                    track.until, track.true_until = until, self.true(process, until)
+                if until == -math.inf or local >= until:
+                    # Never past the deadline that stood: a process that was stopped notices late.
+                    track.end = min(now, track.true_until)
+                    live.remove(track)
+        for body in self._bodies.get(process, ()):
+            body.look(self, process, now)
+
+    def _find_new(self, process, now):
+        for redlock in self._clients.get(process, ()):
+            engine = redlock._running
+            if engine is None or not engine.held:
+                continue
+            for holding in engine.held.values():
+                if id(holding) not in self._known and holding.until != -math.inf:
+                    track = Track(process, holding, now)
+                    self._known[id(holding)] = track
+                    self._live.setdefault(process, []).append(track)
+                    self.tracks.append(track)
+
+    @staticmethod
+    def true(process, reading):
+        """The true time at which that process's clock shows that."""
+        return process._clock.true(reading)
+
+    def body(self, process, lease):
+        """A block under that lease, as a context: it must end before the lease does."""
+        return Body(self, process, lease)
+
+    def holds(self):
+        """Everything that was held; what still is counts until its deadline."""
+        for track in self.tracks:
+            yield from track.holds(track.true_until if track.end is None else track.end)
+
+    def judge(self):
+        """Every promise that was broken."""
+        return [*self.violations, *judge(self.holds())]
+
+    def strays(self):
+        """Keys on the nodes that nobody should have left there."""
+        return [
+            f"{key!r} on {machine.label}"
+            for machine in self._simulation.machines
+            for key in machine.master.keys()  # noqa: SIM118 - a method, not a dict
+            if not KEPT.fullmatch(key)
+        ]
+
+
+class Body:
+    """A block of code that must not run past its lease, unless its whole process was stopped."""
+
+    def __init__(self, recorder, process, lease):
+        self._recorder = recorder
+        self._process = process
+        self._lease = lease
+        self._looks = 0
+        self._deadline = math.inf
+
+    def __enter__(self):
+        self._recorder._bodies.setdefault(self._process, []).append(self)
+
+    def __exit__(self, *_):
+        self._recorder._bodies[self._process].remove(self)
+
+    def look(self, recorder, process, now):
+        """Called while it runs."""
+        until = self._lease._holding.until
+        if until != -math.inf:
+            self._deadline = recorder.true(process, until)
+        if now > self._deadline + STALE:
+            # The step after a stop may still find it: only then its cancellation can begin.
+            self._looks += 1
+            if self._looks == 10:
+                late = now - self._deadline
+                recorder.violations.append(Violation("body", f"ran {late:.3f} s past its lease in {process.name}"))

@@ -1,0 +1,476 @@
+"""Random schedules: what processes do, what happens to them, and one judgement. The same seed gives the same run."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+
+from recorder import Recorder
+
+from redlock_async import LockLost, LockTimeout, NotHeld, QuorumUnavailable, Redlock
+from redlock_async.testing import Violation
+from redlock_async.testing.simulation import Simulation, SimulationError
+
+DRIFT = 0.0049
+"""Of each clock: two differ by less than the library's drift_factor of 0.01."""
+
+SETTLING = 6.0
+"""Seconds after healing for every connection to be back: the longest delay, and the longest pause before a connect."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One lease that one task wants."""
+
+    kind: str
+    name: str
+    at: float
+    ttl: float
+    wait: float
+    work: float
+    renew: bool = True
+    cancel_after: float | None = None
+    fencing: bool = True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens to a master, to the network, or to a process."""
+
+    at: float
+    what: str
+    target: int
+    seconds: float = 0.0
+
+    def __str__(self):
+        return f"{self.at:.4f} s: {self.what} {self.target}" + (f" for {self.seconds:.3f} s" if self.seconds else "")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All of it."""
+
+    seed: int
+    nodes: int
+    slowest: float
+    """The longest delay of a message, of which few take long."""
+    tail: float
+    """The share of messages that may take that long."""
+    skew: float
+    jobs: tuple[tuple[Job, ...], ...] = ()
+    """For each process."""
+    faults: tuple[Fault, ...] = ()
+    kills: bool = True
+    """Whether the masters allow CLIENT KILL: without it a request may arrive after its own release, and stay a ttl."""
+
+    def __str__(self):
+        lines = [f"seed {self.seed}: {self.nodes} masters, {self.tail:.0%} of delays up to {self.slowest:g} s"]
+        for number, jobs in enumerate(self.jobs):
+            lines += [f"  process {number}: {job}" for job in jobs]
+        lines += [f"  {fault}" for fault in self.faults]
+        return "\n".join(lines)
+
+    @property
+    def longest_ttl(self):
+        """Of all leases."""
+        return max((job.ttl for jobs in self.jobs for job in jobs), default=1.0)
+
+    @property
+    def heals_at(self):
+        """When every fault is over, and every job has begun and most have ended."""
+        last = max((fault.at + fault.seconds for fault in self.faults), default=0.0)
+        return max([last, *(job.at + job.wait + job.work for jobs in self.jobs for job in jobs)]) + self.slowest
+
+
+@dataclass
+class Outcome:
+    """What came of one schedule."""
+
+    schedule: Schedule
+    violations: list
+    leases: int
+    lost: int
+    seconds: float
+
+
+def smallest(seed):
+    """Three masters, two processes that want the same lease, at most one fault."""
+    luck = Random(seed)
+    ttl = luck.choice((0.3, 1.0, 20.0))
+    jobs = tuple(
+        (
+            Job(
+                kind="lock",
+                name="x",
+                at=luck.choice((0.0, luck.uniform(0, 0.02))),
+                ttl=ttl,
+                wait=luck.choice((0.0, ttl)),
+                work=luck.choice((0.0, luck.uniform(0, 0.1), 0.9 * ttl)),
+                renew=luck.random() < 0.5,
+            ),
+        )
+        for _ in range(2)
+    )
+    schedule = Schedule(seed, 3, 0.01, luck.choice((0.0, 0.05)), 0.0, jobs)
+    return replace(schedule, faults=faults(luck, schedule, luck.choice((0, 0, 1))))
+
+
+def mixed(seed, kinds=("lock",)):
+    """Up to five masters, four processes, several tasks and names, many faults, delays beyond the ttl."""
+    luck = Random(seed)
+    ttl = luck.choice((0.2, 0.5, 2.0, 20.0))
+    names = ["x", "y", "z"][: luck.choice((1, 1, 2, 3))]
+    span = luck.choice((0.05, 1.0, 3 * ttl))
+
+    def job():
+        return Job(
+            kind=luck.choice(kinds),
+            name=luck.choice(names),
+            at=luck.uniform(0, span) if luck.random() < 0.8 else 0.0,
+            ttl=luck.choice((ttl, ttl, 2 * ttl)),
+            wait=luck.choice((0.0, ttl, 4 * ttl)),
+            work=luck.choice((0.0, luck.uniform(0, 0.05), luck.uniform(0, 2 * ttl))),
+            renew=luck.random() < 0.7,
+            cancel_after=luck.uniform(0, span) if luck.random() < 0.2 else None,
+            fencing=luck.random() < 0.9,
+        )
+
+    jobs = tuple(tuple(job() for _ in range(luck.randint(1, 3))) for _ in range(luck.randint(2, 4)))
+    slowest = min(luck.choice((0.001, 0.02, 0.3, 1.5 * ttl)), 3.0)
+    schedule = Schedule(seed, luck.choice((1, 2, 3, 3, 4, 5, 5)), slowest, luck.choice((0.0, 0.02, 0.2)), 0.0, jobs)
+    schedule = replace(schedule, faults=faults(luck, schedule, luck.randint(0, 8)))
+    loses = any(fault.what in LOSES_DATA for fault in schedule.faults)
+    # After a loss of data fences are bounded by the clocks: they may differ by less than a node is held out for.
+    return replace(schedule, skew=luck.choice((0.0, ttl / 8 if loses else 3600.0)))
+
+
+def at_expiry(seed, kinds=("lock",)):
+    """Leases that are not renewed, short ones, and others who come just when they run out; stops in between."""
+    luck = Random(seed)
+    ttl = luck.choice((0.1, 0.2, 0.5))
+
+    def job(at):
+        return Job(
+            kind=luck.choice(kinds),
+            name="x",
+            at=max(at, 0.0),
+            ttl=ttl,
+            wait=luck.choice((0.0, ttl / 2, 2 * ttl)),
+            work=luck.choice((ttl / 2, 2 * ttl, 2 * ttl)),
+            renew=luck.random() < 0.3,
+            fencing=luck.random() < 0.9,
+        )
+
+    jobs = tuple((job(number * ttl * luck.uniform(0.9, 1.1)), job(luck.uniform(0, 3) * ttl)) for number in range(3))
+    schedule = Schedule(seed, luck.choice((2, 3, 3, 5)), luck.choice((0.001, ttl / 2, ttl)), 0.3, 0.0, jobs)
+    # A process that is stopped between asking and hearing: the grants are old when it reads them.
+    stops = tuple(
+        Fault(luck.uniform(0, 3) * ttl * 0.9, "stop", number, luck.uniform(0.5, 2) * ttl)
+        for number in range(3)
+        if luck.random() < 0.7
+    )
+    return replace(schedule, faults=tuple(sorted(stops, key=lambda fault: fault.at)))
+
+
+def bare_majority(seed, kinds=("lock",)):
+    """Leases granted by a bare majority, of which some forget while the others come back."""
+    luck = Random(seed)
+    ttl, nodes = luck.choice((2.0, 20.0)), luck.choice((3, 3, 5))
+    spare = nodes - (nodes // 2 + 1)
+    order = luck.sample(range(nodes), nodes)
+    away, forgetful = order[:spare], order[spare:][: luck.randint(1, spare)]
+    back = luck.uniform(0.3, 0.6)
+    found = [Fault(0.05, luck.choice(("kill", "black hole", "cut", "pause")), node, back - 0.05) for node in away]
+    for node in forgetful:
+        at = luck.uniform(0.2, back + 0.1)
+        found.append(Fault(at, luck.choice(sorted(LOSES_DATA)), node, luck.uniform(0.02, 0.1)))
+    first = Job(luck.choice(kinds), "x", 0.1, ttl, 0.0, luck.uniform(0.5, 2) * ttl, renew=luck.random() < 0.5)
+    rivals = tuple(
+        (Job(luck.choice(kinds), "x", luck.choice((0.0, back)) + luck.uniform(0.05, 0.5), ttl, 2 * ttl, 0.05),)
+        for _ in range(luck.randint(1, 3))
+    )
+    faults_ = tuple(sorted(found, key=lambda fault: fault.at))
+    return Schedule(seed, nodes, 0.005, luck.choice((0.0, 0.05)), 0.0, ((first,), *rivals), faults_)
+
+
+def late(seed, kinds=("lock",)):
+    """Requests that arrive long after whoever sent them gave up, on connections that were replaced meanwhile."""
+    luck = Random(seed)
+    ttl, nodes = luck.choice((5.0, 60.0)), luck.choice((1, 2, 3, 3, 5))
+
+    def job():
+        at = luck.uniform(0.05, 0.4)
+        return Job(
+            kind=luck.choice(kinds),
+            name="x",
+            at=at,
+            ttl=ttl,
+            wait=luck.choice((0.0, 0.3, 3.0)),
+            work=luck.choice((0.0, 0.1)),
+            cancel_after=luck.uniform(0, 0.5) if luck.random() < 0.5 else None,
+        )
+
+    jobs = tuple((job(), job()) for _ in range(luck.randint(1, 2)))
+    found = []
+    for node in range(nodes):
+        if luck.random() < 0.6:
+            at, seconds = luck.uniform(0.05, 0.5), luck.uniform(0.05, 2.0)
+            what = luck.choice(("hold", "hold replies", "pause", "black hole", "delay"))
+            found.append(Fault(at, what, node, seconds))
+            if luck.random() < 0.6:  # its connection ends while requests are under way
+                found.append(Fault(at + luck.uniform(0, 1.2) * seconds, luck.choice(("reset", "cut")), node, 0.05))
+    faults_ = tuple(sorted(found, key=lambda fault: fault.at))
+    slowest = luck.choice((0.01, 1.0, 3.0))
+    return Schedule(seed, nodes, slowest, luck.choice((0.0, 0.1, 0.4)), 0.0, jobs, faults_, kills=luck.random() < 0.8)
+
+
+FAMILIES = {
+    "smallest": smallest,
+    "mixed": mixed,
+    "at expiry": at_expiry,
+    "bare majority": bare_majority,
+    "late": late,
+}
+"""Schedules by what they are aimed at."""
+
+
+LOSES_DATA = {"restart empty", "wipe"}
+TO_MASTERS = (
+    "pause", "kill", "kill silently", "restart", "restart empty", "wipe", "reset", "cut", "hold", "hold replies",
+    "black hole", "delay", "forget scripts", "out of memory",
+)  # fmt: skip
+TO_PROCESSES = ("stop", "murder")
+
+
+def faults(luck, schedule, number):
+    """So many faults; no more masters lose their data within a ttl than the guarantee allows for."""
+    found, lossy = [], []
+    span = max(job.at + job.work for jobs in schedule.jobs for job in jobs) + 0.2
+    spare = schedule.nodes - (schedule.nodes // 2 + 1)
+    for _ in range(number):
+        if luck.random() < 0.2:
+            what, target = luck.choice(TO_PROCESSES), luck.randrange(len(schedule.jobs))
+        else:
+            what, target = luck.choice(TO_MASTERS), luck.randrange(schedule.nodes)
+        at = luck.uniform(0.05, 0.05 + span)
+        seconds = luck.choice((luck.uniform(0.01, 0.3), luck.uniform(0.1, 2 * schedule.longest_ttl)))
+        if what in LOSES_DATA:
+            over = 4 * schedule.longest_ttl + seconds + SETTLING
+            others = {other for other, when, end in lossy if when < at + over and end > at} - {target}
+            if len(others) >= spare:
+                continue
+            lossy.append((target, at, at + over))
+        found.append(Fault(at, what, target, 0.0 if what in {"reset", "wipe", "forget scripts", "murder"} else seconds))
+    return tuple(sorted(found, key=lambda fault: fault.at))
+
+
+class Run:
+    """One schedule, carried out."""
+
+    def __init__(self, schedule, clients):
+        self.schedule = schedule
+        self._clients = clients
+        self._simulation = simulation = Simulation(
+            schedule.nodes, seed=schedule.seed, latency=self._latency, drift=DRIFT, skew=schedule.skew
+        )
+        self.recorder = Recorder(simulation)
+        if not schedule.kills:
+            for machine in simulation.machines:
+                machine.master.errors[b"CLIENT KILL"] = b"NOPERM this user has no permissions to run it"
+        self.lost = 0
+        self._effects = self._what_can_happen()
+        self._at_work = 0
+        self._processes = []
+
+    def _latency(self, luck):
+        tail = self.schedule.tail if self._simulation.now < self.schedule.heals_at else 0.0
+        if luck < tail:
+            return 0.0002 + (luck / tail) ** 3 * self.schedule.slowest
+        return 0.0001 + 0.0003 * (luck - tail) / (1 - tail)
+
+    def outcome(self):
+        """Carry it out, and judge it."""
+        simulation, schedule = self._simulation, self.schedule
+        with simulation:
+            for number, jobs in enumerate(schedule.jobs):
+                self._processes.append(simulation.process(self._work, number, jobs))
+            for fault in schedule.faults:
+                simulation.at(fault.at, self._strike, fault)
+            simulation.at(schedule.heals_at, self._heal)
+            simulation.at(schedule.heals_at + SETTLING - 0.5, self._look_for_strays)
+            try:
+                simulation.run()
+                for process in self._processes:
+                    if not process.dead:
+                        process.result()
+                simulation.run(2 * schedule.slowest + 0.1)  # what is still on its way arrives
+                strays = self.recorder.strays()
+                if strays and self._excused:
+                    simulation.run(4 * schedule.longest_ttl)
+                    strays = self.recorder.strays()
+                self.recorder.violations += [Violation("orphan", stray) for stray in strays]
+            except SimulationError as error:
+                self.recorder.violations.append(Violation("liveness", str(error)))
+        return Outcome(schedule, self.recorder.judge(), len(self.recorder.tracks), self.lost, simulation.now)
+
+    @property
+    def _excused(self):
+        """Whether a key may stay until it expires: nobody can release what a dead process held."""
+        return not self.schedule.kills or any(process.dead for process in self._processes)
+
+    def _look_for_strays(self):
+        """Every job has ended, every node is back, every message has arrived: nothing may be left at all."""
+        if not self._at_work and not self._excused:
+            self.recorder.violations += [Violation("orphan", stray) for stray in self.recorder.strays()]
+
+    # What processes do
+
+    async def _work(self, number, jobs):
+        process, heals_at = self._processes[number], self.schedule.heals_at
+        redlock = self._clients(self.schedule.nodes, number)
+        self.recorder.watch(process, redlock)
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(self._job(process, redlock, job))
+        await self._sleep_until(process, heals_at + SETTLING)
+        await self._check_liveness(redlock, sorted({job.name for job in jobs}))
+        await redlock.aclose()
+
+    @staticmethod
+    async def _sleep_until(process, true_time):
+        await asyncio.sleep(max(process._clock.shows + true_time * process._clock.rate - process.now(), 0))
+
+    async def _job(self, process, redlock, job):
+        self._at_work += 1
+        await self._sleep_until(process, job.at)
+        try:
+            async with asyncio.timeout(job.cancel_after):
+                await self._hold(process, redlock, job)
+        except TimeoutError as error:
+            if isinstance(error, LockTimeout):
+                return
+        except (QuorumUnavailable, NotHeld):
+            return
+        except LockLost:
+            self.lost += 1
+        finally:
+            self._at_work -= 1
+
+    async def _hold(self, process, redlock, job):
+        async with lock_of(redlock, job) as lease:
+            with self.recorder.body(process, lease):
+                await asyncio.sleep(job.work)
+
+    async def _check_liveness(self, redlock, names):
+        """Everything is healed: whoever waits gets it, at the latest when all that was ever held has run out."""
+        patience = 6 * self.schedule.longest_ttl + SETTLING
+        for name in names:
+            try:
+                lease = await redlock(name, ttl=1, wait=patience).acquire()
+                with suppress(LockLost, QuorumUnavailable):
+                    await lease.release()
+            except (LockTimeout, QuorumUnavailable) as error:
+                self.recorder.violations.append(Violation("liveness", f"{error} (after healing)"))
+
+    # What happens to them
+
+    def _strike(self, fault):
+        if fault.what == "stop":
+            self._processes[fault.target].pause(fault.seconds)
+        elif fault.what == "murder":
+            self._processes[fault.target].kill()
+        elif fault.what == "delay":
+            self._simulation.delay(fault.target, min(fault.seconds / 4, 1.0))
+            self._simulation.at(fault.at + fault.seconds, self._simulation.heal, fault.target)
+        else:
+            begin, end = self._effects[fault.what]
+            begin(fault.target)
+            if end is not None:
+                self._simulation.at(fault.at + fault.seconds, end, fault.target)
+
+    def _what_can_happen(self):
+        """For each fault of a master or its network: how it begins and how it ends."""
+        simulation = self._simulation
+        masters = [machine.master for machine in simulation.machines]
+        return {
+            "pause": (simulation.pause, simulation.resume),
+            "kill": (simulation.kill, self._start),
+            "kill silently": (lambda i: simulation.kill(i, silently=True), self._start),
+            # Never in no time: a real server takes longer, and two births within 10 ms are taken for one.
+            "restart": (simulation.kill, self._start),
+            "restart empty": (simulation.kill, self._start_empty),
+            "wipe": (lambda i: masters[i].wipe(), None),
+            "reset": (simulation.reset, None),
+            "cut": (simulation.cut, simulation.heal),
+            "hold": (simulation.hold, simulation.heal),
+            "hold replies": (simulation.hold_replies, simulation.heal),
+            "black hole": (simulation.black_hole, simulation.heal),
+            "forget scripts": (lambda i: masters[i].scripts.clear(), None),
+            "out of memory": (lambda i: setattr(masters[i], "oom", True), lambda i: setattr(masters[i], "oom", False)),
+        }
+
+    def _start(self, i):
+        if not self._simulation.machines[i].up:
+            self._simulation.restart(i, keep_data=True)
+
+    def _start_empty(self, i):
+        if not self._simulation.machines[i].up:
+            self._simulation.restart(i)
+
+    def _heal(self):
+        for i, machine in enumerate(self._simulation.machines):
+            self._simulation.heal(i)
+            self._simulation.resume(i)
+            machine.master.oom = False
+            self._start(i)
+        for process in self._processes:
+            process.resume()
+
+
+def lock_of(redlock, job):
+    """The lock object a job asks for."""
+    options = {"ttl": job.ttl, "wait": job.wait, "renew": job.renew, "fencing": job.fencing}
+    if job.kind == "several":
+        return redlock("x", "y", **options)
+    if job.kind == "semaphore":
+        return redlock.semaphore(job.name, permits=2, **options)
+    return getattr(redlock, job.kind)(job.name, **options)
+
+
+class Clients:
+    """Redlock objects, made once and used in many simulations: each has its own loop, so each begins anew."""
+
+    def __init__(self):
+        self._made = {}
+
+    def __call__(self, nodes, number):
+        if (nodes, number) not in self._made:
+            urls = [f"redis://master-{index}.simulated:6379" for index in range(nodes)]
+            self._made[nodes, number] = Redlock(urls, ttl=1.0, owner=f"p{number}")
+        return self._made[nodes, number]
+
+
+def shrink(schedule, fails):
+    """The same with everything left out that the failure does not need."""
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in _smaller(schedule):
+            if fails(candidate):
+                schedule, smaller = candidate, True
+                break
+    return schedule
+
+
+def _smaller(schedule):
+    for index in range(len(schedule.faults)):
+        yield replace(schedule, faults=schedule.faults[:index] + schedule.faults[index + 1 :])
+    for number, jobs in enumerate(schedule.jobs):
+        for index in range(len(jobs)):
+            left = (*schedule.jobs[:number], jobs[:index] + jobs[index + 1 :], *schedule.jobs[number + 1 :])
+            if any(left):
+                yield replace(schedule, jobs=left)
+    if schedule.tail:
+        yield replace(schedule, tail=0.0)
+    if schedule.skew:
+        yield replace(schedule, skew=0.0)
