@@ -17,8 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import kinds_mutants  # noqa: F401 - adds to MUTANTS
+from kinds import OF_KINDS, KindSchedule
 from mutants import MUTANTS, broken
-from schedules import FAMILIES, Clients, Run, shrink
+from schedules import FAMILIES, Clients, Run, shrink, smallest
 
 KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
 MOST = 40_000
@@ -57,6 +59,8 @@ class Explorer:
 
     def outcome(self, schedule):
         """Of one schedule."""
+        if isinstance(schedule, KindSchedule):
+            return schedule.carried_out(self._clients).outcome()
         return Run(schedule, self._clients).outcome()
 
     def explore(self, families, seeds, *, until=None, stop_at_first=False):
@@ -90,7 +94,7 @@ class Explorer:
 
 def schedule_of(family, seed):
     """The schedule of that family with that seed."""
-    kinds = () if family == "smallest" else (KINDS,)
+    kinds = () if family == "smallest" or family in OF_KINDS else (KINDS,)
     return FAMILIES[family](seed, *kinds)
 
 

@@ -236,28 +236,27 @@ def extension_by_a_minority():
         yield
 
 
-@mutant("mixed", "at expiry")
+@mutant("forced")
 def extension_of_a_strangers_key():
     """The nodes lengthen whatever is there, and say it is ours."""
     with rewritten("mutex_extend", ("if holder == ARGV[2 * i - 1] then", "if holder then")):
         yield
 
 
-@mutant("at expiry", "mixed")
-def repair_over_a_strangers_key():
-    """A lost key is set again although somebody else holds it."""
-    with rewritten(
-        "mutex_secure",
-        ("if holder ~= token and (holder or ttl == 0) then return 0 end", ""),
-        ("'NX', 'PX', ttl", "'PX', ttl"),
-    ):
-        count = _renewal.Extension._count
-        with patch.object(
-            _renewal.Extension,
-            "_count",
-            lambda self, request, bit, state: count(self, request, bit, min(state, 1) or 0),
-        ):
-            yield
+@mutant("forced")
+def repair_after_a_majority_has_lost_it():
+    """A lease that was freed on most nodes is set again there: a renewal undoes a force-release."""
+
+    def count(self, request, bit, state):
+        if request.holding.phase is not _lease.Phase.HELD:
+            return
+        if state == 1:
+            self.confirm(request, bit)
+        elif state == 0:
+            request.missing |= bit
+
+    with patch.object(_renewal.Extension, "_count", count):
+        yield
 
 
 @mutant("mixed", "at expiry")
@@ -299,7 +298,7 @@ def fence_without_write_back():
         yield
 
 
-@mutant("mixed")
+@mutant("fences")
 def fence_write_back_without_owning():
     """The token is stored on nodes where somebody else may hold the lock by now."""
     with rewritten("mutex_secure", ("if holder ~= token and (holder or ttl == 0) then return 0 end", "")):

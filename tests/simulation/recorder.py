@@ -3,7 +3,11 @@
 import math
 import re
 
+from redlock_async._lease import Phase
 from redlock_async.testing import Hold, Violation, judge
+
+NOTICE = 0.05
+"""Seconds after which a holder knows that somebody freed its lock."""
 
 STALE = 0.002
 """Seconds of true time past its deadline that a body is allowed: the steps its cancellation takes."""
@@ -18,10 +22,14 @@ KEPT = re.compile(
 class Track:
     """One lease, from the first look that saw it."""
 
-    def __init__(self, process, holding, now):
+    def __init__(self, process, holding, now, before=None):
         self.process = process
         self.holding = holding
         self.start = now
+        self.before = before
+        """The lease that was turned into this one: nobody was in between, and they share a fence."""
+        if before is not None and before.end is not None:
+            self.start = before.end
         self.until = -math.inf
         self.true_until = -math.inf
         self.end = None
@@ -36,7 +44,7 @@ class Track:
                 holder=f"{self.process.name}/{self.holding.token[-40:].decode()}",
                 start=self.start,
                 end=end,
-                fence=self.holding.fence,
+                fence=self.holding.fence if self.before is None else None,
                 kind=claim.kind,
                 slot=slot,
                 permits=getattr(claim, "permits", 1),
@@ -52,7 +60,11 @@ class Recorder:
         self._live = {}
         self._known = {}
         self._bodies = {}
+        self._by_token = {}
+        self._freed = {}
         self.tracks = []
+        self.further = []
+        """Holds of others than our clients."""
         self.violations = []
         simulation.watchers.append(self.look)
 
@@ -85,7 +97,10 @@ class Recorder:
                 continue
             for holding in engine.held.values():
                 if id(holding) not in self._known and holding.until != -math.inf:
-                    track = Track(process, holding, now)
+                    before = self._by_token.get(holding.token)
+                    turned = before is not None and before.holding.phase is Phase.DOWNGRADED
+                    track = Track(process, holding, now, before if turned else None)
+                    self._by_token[holding.token] = track
                     self._known[id(holding)] = track
                     self._live.setdefault(process, []).append(track)
                     self.tracks.append(track)
@@ -99,14 +114,33 @@ class Recorder:
         """A block under that lease, as a context: it must end before the lease does."""
         return Body(self, process, lease)
 
+    def freed(self, name):
+        """That name is being freed by force, from the first call to the second."""
+        self._freed.setdefault(name, []).append(self._simulation.now)
+
     def holds(self):
         """Everything that was held; what still is counts until its deadline."""
         for track in self.tracks:
-            yield from track.holds(track.true_until if track.end is None else track.end)
+            end = track.true_until if track.end is None else track.end
+            yield from track.holds(min([end, *self._ends_by_force(track, end)]))
+        yield from self.further
+
+    def _ends_by_force(self, track, end):
+        """When somebody freed what was held, which nothing can prevent; its holder must know soon."""
+        for name in track.holding.claim.names:
+            times = self._freed.get(name, [])
+            for begun, done in zip(times[::2], times[1::2], strict=False):
+                if track.start < done and end > begun:
+                    if end > done + NOTICE and track.start < begun:
+                        self.violations.append(
+                            Violation("loss", f"noticed {end - done:.3f} s after {name!r} was freed")
+                        )
+                    yield max(begun, track.start)
 
     def judge(self):
         """Every promise that was broken."""
-        return [*self.violations, *judge(self.holds())]
+        found = judge(list(self.holds()))
+        return [*self.violations, *found]
 
     def strays(self):
         """Keys on the nodes that nobody should have left there."""

@@ -14,6 +14,9 @@ from redlock_async.testing.simulation import Simulation, SimulationError
 DRIFT = 0.0049
 """Of each clock: two differ by less than the library's drift_factor of 0.01."""
 
+OPERATOR = 99
+"""The number of the client that frees locks by force."""
+
 SETTLING = 6.0
 """Seconds after healing for every connection to be back: the longest delay, and the longest pause before a connect."""
 
@@ -41,9 +44,14 @@ class Fault:
     what: str
     target: int
     seconds: float = 0.0
+    process: int | None = None
+    """The only one it is about."""
 
     def __str__(self):
-        return f"{self.at:.4f} s: {self.what} {self.target}" + (f" for {self.seconds:.3f} s" if self.seconds else "")
+        about = "" if self.process is None else f" to process {self.process}"
+        return f"{self.at:.4f} s: {self.what} {self.target}{about}" + (
+            f", {self.seconds:.3f} s" if self.seconds else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,7 @@ def at_expiry(seed, kinds=("lock",)):
         for number in range(3)
         if luck.random() < 0.7
     )
-    return replace(schedule, faults=tuple(sorted(stops, key=lambda fault: fault.at)))
+    return replace(schedule, faults=tuple(sorted(stops, key=when)))
 
 
 def bare_majority(seed, kinds=("lock",)):
@@ -182,15 +190,20 @@ def bare_majority(seed, kinds=("lock",)):
     back = luck.uniform(0.3, 0.6)
     found = [Fault(0.05, luck.choice(("kill", "black hole", "cut", "pause")), node, back - 0.05) for node in away]
     for node in forgetful:
-        at = luck.uniform(0.2, back + 0.1)
+        at = luck.uniform(0.2, back + 0.4)
         found.append(Fault(at, luck.choice(sorted(LOSES_DATA)), node, luck.uniform(0.02, 0.1)))
+    if luck.random() < 0.4:  # a holder that cannot see that too many have forgotten it
+        found.append(Fault(luck.uniform(0.12, 0.2), "stop", 0, 0.9 * ttl))
     first = Job(luck.choice(kinds), "x", 0.1, ttl, 0.0, luck.uniform(0.5, 2) * ttl, renew=luck.random() < 0.5)
     rivals = tuple(
         (Job(luck.choice(kinds), "x", luck.choice((0.0, back)) + luck.uniform(0.05, 0.5), ttl, 2 * ttl, 0.05),)
         for _ in range(luck.randint(1, 3))
     )
-    faults_ = tuple(sorted(found, key=lambda fault: fault.at))
-    return Schedule(seed, nodes, 0.005, luck.choice((0.0, 0.05)), 0.0, ((first,), *rivals), faults_)
+    jobs = ((first,), *rivals)
+    if luck.random() < 0.5:  # everybody has seen every node before
+        jobs = tuple((Job("lock", "before", 0.0, ttl, 0.0, 0.0), *own) for own in jobs)
+    faults_ = tuple(sorted(found, key=when))
+    return Schedule(seed, nodes, 0.005, luck.choice((0.0, 0.05)), 0.0, jobs, faults_)
 
 
 def late(seed, kinds=("lock",)):
@@ -219,9 +232,63 @@ def late(seed, kinds=("lock",)):
             found.append(Fault(at, what, node, seconds))
             if luck.random() < 0.6:  # its connection ends while requests are under way
                 found.append(Fault(at + luck.uniform(0, 1.2) * seconds, luck.choice(("reset", "cut")), node, 0.05))
-    faults_ = tuple(sorted(found, key=lambda fault: fault.at))
+    faults_ = tuple(sorted(found, key=when))
     slowest = luck.choice((0.01, 1.0, 3.0))
     return Schedule(seed, nodes, slowest, luck.choice((0.0, 0.1, 0.4)), 0.0, jobs, faults_, kills=luck.random() < 0.8)
+
+
+def asymmetric(seed, kinds=("lock",)):
+    """Many short leases by processes whose messages to some masters take long, and whose wall clocks are far apart."""
+    luck = Random(seed)
+    ttl = luck.choice((1.0, 5.0))
+
+    def job():
+        work = luck.choice((0.0, 0.0, 0.01))
+        return Job(luck.choice(kinds), "x", luck.uniform(0, 0.3), ttl, 20.0, work, renew=luck.random() < 0.5)
+
+    jobs = tuple(tuple(job() for _ in range(luck.randint(2, 4))) for _ in range(luck.randint(2, 4)))
+    return Schedule(seed, luck.choice((3, 4, 5, 5)), luck.choice((0.1, 0.24)), luck.choice((0.3, 0.7)), 3600.0, jobs)
+
+
+def forced(seed, kinds=("lock",)):
+    """Locks freed by an operator while they are held, and others who want them; a quiet network."""
+    luck = Random(seed)
+    kinds = [kind for kind in kinds if kind not in {"read", "semaphore"}]  # freed otherwise, and noticed later
+    ttl = luck.choice((1.0, 10.0))
+    first = Job(luck.choice(kinds), "x", 0.05, ttl, 0.0, luck.uniform(0.5, 2) * ttl)
+    rivals = tuple(
+        (Job(luck.choice(kinds), "x", luck.uniform(0, ttl), ttl, 2 * ttl, luck.uniform(0, ttl)),)
+        for _ in range(luck.randint(1, 2))
+    )
+    found = [Fault(luck.uniform(0.1, 1.5 * ttl), "force", 0) for _ in range(luck.randint(1, 3))]
+    return Schedule(
+        seed, luck.choice((1, 3, 3, 5)), 0.001, 0.0, 0.0, ((first,), *rivals), tuple(sorted(found, key=when))
+    )
+
+
+def fences(seed, kinds=("lock",)):  # noqa: ARG001 - one kind, on purpose
+    """A holder whose token is being stored while a connection breaks, and one whose late grant comes right after it.
+
+    The one way for a token to be stored too sparsely: everything else stands in order on its connection.
+    """
+    luck = Random(seed)
+    near, far = luck.uniform(0.001, 0.003), luck.uniform(0.03, 0.06)
+    found = [Fault(0.0, "lag", node, near, process=0) for node in range(3)]
+    found += [
+        Fault(0.0, "lag", 0, far, process=1),
+        Fault(0.0, "lag", 1, luck.choice((near, 2 * near, far)), process=1),
+        Fault(1.5 + luck.uniform(2, 6) * near, "sever", 0, process=0),
+    ]
+    jobs = tuple(
+        (Job("lock", "before", 0.0, 5.0, 0.0, 0.0), Job("lock", "x", at, 5.0, 2.0, 0.0))
+        for at in (1.5, 1.5 + luck.uniform(-1, 1) * near)
+    )
+    return Schedule(seed, 3, 0.001, 0.0, 3600.0, jobs, tuple(found))
+
+
+def when(fault):
+    """The order of faults."""
+    return fault.at
 
 
 FAMILIES = {
@@ -230,6 +297,9 @@ FAMILIES = {
     "at expiry": at_expiry,
     "bare majority": bare_majority,
     "late": late,
+    "asymmetric": asymmetric,
+    "forced": forced,
+    "fences": fences,
 }
 """Schedules by what they are aimed at."""
 
@@ -261,7 +331,7 @@ def faults(luck, schedule, number):
                 continue
             lossy.append((target, at, at + over))
         found.append(Fault(at, what, target, 0.0 if what in {"reset", "wipe", "forget scripts", "murder"} else seconds))
-    return tuple(sorted(found, key=lambda fault: fault.at))
+    return tuple(sorted(found, key=when))
 
 
 class Run:
@@ -336,6 +406,14 @@ class Run:
         await self._check_liveness(redlock, sorted({job.name for job in jobs}))
         await redlock.aclose()
 
+    async def _force(self):
+        """An operator frees the lock, whoever holds it: whoever does must notice."""
+        redlock = self._clients(self.schedule.nodes, OPERATOR)
+        async with redlock:
+            self.recorder.freed("x")
+            await redlock.force_release("x")
+            self.recorder.freed("x")
+
     @staticmethod
     async def _sleep_until(process, true_time):
         await asyncio.sleep(max(process._clock.shows + true_time * process._clock.rate - process.now(), 0))
@@ -379,6 +457,12 @@ class Run:
             self._processes[fault.target].pause(fault.seconds)
         elif fault.what == "murder":
             self._processes[fault.target].kill()
+        elif fault.what == "lag":
+            self._simulation.delay(fault.target, fault.seconds, self._processes[fault.process])
+        elif fault.what == "sever":
+            self._simulation.sever(fault.target, self._processes[fault.process])
+        elif fault.what == "force":
+            self._simulation.process(self._force, name=f"operator at {fault.at:.3f}")
         elif fault.what == "delay":
             self._simulation.delay(fault.target, min(fault.seconds / 4, 1.0))
             self._simulation.at(fault.at + fault.seconds, self._simulation.heal, fault.target)

@@ -172,9 +172,7 @@ class Link:
 
     def sever(self) -> None:
         """End both ends at once: what is on its way is lost."""
-        if (session := self.session) is not None:
-            self.session = None
-            self.machine.master.disconnect(session)
+        self.machine.hang_up(self)
         self._break(ConnectionResetError(f"the connection to {self.machine.label} was reset"))
 
     # The end of the process

@@ -221,10 +221,11 @@ class Simulation:
         for link in self._network.to(self.machines[i]):
             link.stall(way, seconds)
 
-    def sever(self, i: int) -> None:
+    def sever(self, i: int, process: Process | None = None) -> None:
         """Break its connections at both ends: what is on its way is lost, and each side knows at once."""
         for link in self._network.to(self.machines[i]):
-            link.sever()
+            if link.session is not None and process in {None, link.process}:
+                link.sever()
 
     def reset(self, i: int) -> None:
         """End its connections, as `CLIENT KILL` would."""
