@@ -36,7 +36,9 @@ class Mark:
     """For how many seconds it had kept its data at `read_at`."""
     longest_ttl: float
     founded: float | None
-    """For how many seconds a majority had been there at `read_at`, as far as that node knows."""
+    """For how many seconds a majority had been there, as far as that node knows."""
+    answered_at: float
+    """When we knew: a far node read its clock anywhere between `read_at` and this."""
     clock: float
     """The node's wall clock at `read_at`."""
 

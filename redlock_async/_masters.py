@@ -209,11 +209,13 @@ class Masters:
 
     @property
     def _founded_at(self) -> float | None:
-        """Since when, by our clock, leases may stand; None if no node is left that has kept its data since then."""
-        marks = [node.mark for node in self.nodes if node.mark is not None]
-        return min(
-            (mark.read_at - mark.founded for mark in marks if mark.founded is not None and mark.witness), default=None
-        )
+        """Since when, by our clock, leases may stand; None if no node is left that has kept its data since then.
+
+        Told by when the answers came, where ages are told by when they were asked for: taken the other way round, a far
+        node would make near ones look younger than the founding by its own distance.
+        """
+        marks = [node.mark for node in self.nodes if node.mark is not None and node.mark.witness]
+        return min((mark.answered_at - mark.founded for mark in marks if mark.founded is not None), default=None)
 
     def _found(self, holds: Sequence[float]) -> None:
         """A majority is there: have every node remember since when, before it grants anything.
@@ -230,7 +232,7 @@ class Masters:
             # Not again at once when it refuses to remember (OOM): it will refuse to grant, too.
             if mark.founded is None and self._told_at.get(node, -math.inf) + 1.0 <= now:
                 self._told_at[node] = now
-                node.mark = replace(mark, founded=mark.read_at - founded_at)
+                node.mark = replace(mark, founded=mark.answered_at - founded_at)
                 node.mark_again(doubt=False)
 
     def _hold_is_over(self) -> None:

@@ -330,7 +330,8 @@ class Node:
         if self.mark is not None and born != self.mark.born:
             self.forgot = True
         founded = (node_time - founding) / 1e6 if founding >= 0 else None
-        self.mark = Mark(read_at, born, (node_time - born) / 1e6, longest / 1e3, founded, node_time / 1e6)
+        age, now = (node_time - born) / 1e6, self._cluster.now()
+        self.mark = Mark(read_at, born, age, longest / 1e3, founded, now, node_time / 1e6)
         self._doubt(None)
 
     def mark_again(self, *, doubt: bool) -> None:
