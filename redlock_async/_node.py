@@ -19,7 +19,7 @@ from zlib import crc32
 
 from ._errors import KeyConflict, NodeRefused
 from ._identity import Identity, Mark, identify, questions
-from ._receivers import Ask, End, Resent
+from ._receivers import Ask, Asks, End, Resent
 from ._replies import failure, missing_script
 from ._scripts import Command, Dialect, script
 from ._wire import MISREAD, ErrorReply, Outbox, Receiver, Wire, pack, unreadable
@@ -257,8 +257,11 @@ class Node:
 
     async def _identify(self, wire: Wire, *, pushes: bool) -> Identity:
         loads = [("SCRIPT", "LOAD", script(name).source) for name in PRELOADED]
-        asks = [self._ask(wire, pack(words)) for words in (*questions(self._cluster.probe_key, pushes=pushes), *loads)]
-        return identify([await ask.future for ask in asks], pushes=pushes)
+        all_words = (*questions(self._cluster.probe_key, pushes=pushes), *loads)
+        asks = Asks(self._cluster.loop, self._cluster.now(), len(all_words))
+        for words in all_words:
+            wire.send(pack(words), asks)
+        return identify(await asks.future, pushes=pushes)
 
     def _ask(self, wire: Wire, packed: bytes) -> Ask:
         ask = Ask(self._cluster.loop, self._cluster.now())

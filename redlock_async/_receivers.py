@@ -27,6 +27,29 @@ class Ask:
             self.future.exception()  # may be dropped unread: the caller can have been cancelled
 
 
+class Asks:
+    """Several commands whose replies are awaited together."""
+
+    __slots__ = ("_left", "_replies", "future", "started_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: float, number: int) -> None:
+        self.future: asyncio.Future[list[object]] = loop.create_future()
+        self.started_at = now
+        self._left = number
+        self._replies: list[object] = []
+
+    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
+        self._replies.append(reply)
+        self._left -= 1
+        if not self._left and not self.future.done():
+            self.future.set_result(self._replies)
+
+    def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
+        if not self.future.done():
+            self.future.set_exception(cause)
+            self.future.exception()  # as above
+
+
 class Resent:
     """Stands in for whoever is sent a script's source: a server that then asks for the source again is in error."""
 

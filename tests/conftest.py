@@ -1,6 +1,7 @@
 """The servers that tests run against, chosen with --redlock-backend, and a report of every skip."""
 
 import os
+import random
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -8,6 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 NODES = 5
+SEED = int(os.environ.get("REDLOCK_SEED") or random.SystemRandom().randrange(10**9))
+"""What this run's random schedules begin with; each run has a fresh one, and a failing one can be had again."""
+
 DOCKER_IMAGE = os.environ.get("REDLOCK_IMAGE", "redis:8-alpine")
 SERVER_FIXTURES = {"nodes", "cluster", "embedded"}
 
@@ -31,14 +35,19 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    """Say which servers these results are about."""
+    """Say which servers these results are about, and which seed."""
     backend = backend_of(config)
-    if backend == "docker":
-        return f"redlock backend: docker, {DOCKER_IMAGE}"
     try:
-        return f"redlock backend: {backend}, {server_of(backend)}"
+        server = DOCKER_IMAGE if backend == "docker" else server_of(backend)
     except Exception as error:  # noqa: BLE001 - the header must not hide the tests; those that need servers fail by name
-        return f"redlock backend: {backend}, no server: {type(error).__name__}: {error}"
+        server = f"no server: {type(error).__name__}: {error}"
+    return [f"redlock backend: {backend}, {server}", f"redlock seed: {SEED} (again with REDLOCK_SEED={SEED})"]
+
+
+@pytest.fixture(scope="session")
+def seed():
+    """This run's seed."""
+    return SEED
 
 
 def pytest_collection_modifyitems(items):

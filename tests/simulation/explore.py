@@ -93,9 +93,10 @@ class Explorer:
 
 
 def schedule_of(family, seed):
-    """The schedule of that family with that seed."""
-    kinds = () if family == "smallest" or family in OF_KINDS else (KINDS,)
-    return FAMILIES[family](seed, *kinds)
+    """The schedule of that family with that seed: every other one with plain locks only."""
+    if family in {"one", "smallest"} or family in OF_KINDS:
+        return FAMILIES[family](seed)
+    return FAMILIES[family](seed, KINDS if seed % 2 else ("lock",))
 
 
 def _explore(arguments):

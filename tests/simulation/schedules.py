@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 
 from recorder import Recorder
@@ -83,7 +84,7 @@ class Schedule:
         """Of all leases."""
         return max((job.ttl for jobs in self.jobs for job in jobs), default=1.0)
 
-    @property
+    @cached_property
     def heals_at(self):
         """When every fault is over, and every job has begun and most have ended."""
         last = max((fault.at + fault.seconds for fault in self.faults), default=0.0)
@@ -99,6 +100,11 @@ class Outcome:
     leases: int
     lost: int
     seconds: float
+
+
+def one(seed):
+    """The smallest configuration there is: one master, two processes."""
+    return replace(smallest(seed), nodes=1, faults=())
 
 
 def smallest(seed):
@@ -292,6 +298,7 @@ def when(fault):
 
 
 FAMILIES = {
+    "one": one,
     "smallest": smallest,
     "mixed": mixed,
     "at expiry": at_expiry,
@@ -403,7 +410,8 @@ class Run:
             for job in jobs:
                 group.create_task(self._job(process, redlock, job))
         await self._sleep_until(process, heals_at + SETTLING)
-        await self._check_liveness(redlock, sorted({job.name for job in jobs}))
+        if process is next((each for each in self._processes if not each.dead), None):
+            await self._check_liveness(redlock)
         await redlock.aclose()
 
     async def _force(self):
@@ -439,10 +447,10 @@ class Run:
             with self.recorder.body(process, lease):
                 await asyncio.sleep(job.work)
 
-    async def _check_liveness(self, redlock, names):
+    async def _check_liveness(self, redlock):
         """Everything is healed: whoever waits gets it, at the latest when all that was ever held has run out."""
         patience = 6 * self.schedule.longest_ttl + SETTLING
-        for name in names:
+        for name in sorted({job.name for jobs in self.schedule.jobs for job in jobs}):
             try:
                 lease = await redlock(name, ttl=1, wait=patience).acquire()
                 with suppress(LockLost, QuorumUnavailable):
