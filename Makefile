@@ -3,6 +3,8 @@
 #   make demo           several processes contend for one lock while masters fail
 #   make test           everything; ARGS="-k lease" is passed to pytest
 #   make interop        other Redlock clients contend with this one, for longer than in the tests; INCREMENTS=5000
+#   make prove          100,000 simulated schedules, every mutant, all small cases, half an hour of real faults
+#   make soak           over an hour of few faults: nothing may grow; MINUTES=120
 #   make lint           ruff, mypy, pyright
 #   make bench          the figures, on this machine
 #   make clean          remove the virtual environments and the caches
@@ -19,7 +21,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo test test-suite test-oldest interop lint bench clean
+.PHONY: help setup demo test test-suite test-oldest interop prove soak lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -43,6 +45,16 @@ test-oldest: $(OLDEST)/.stamp
 # The tests make the environment of the other clients themselves: tests/interop/environment.py.
 interop: $(VENV)/.stamp-test
 	@REDLOCK_INTEROP_INCREMENTS=$(INCREMENTS) $(VENV)/bin/python -m pytest tests/interop -rP $(ARGS)
+
+# What each part shows, and what it has found: docs/proof.md.
+prove: $(VENV)/.stamp-test
+	@$(VENV)/bin/python tests/simulation/explore.py --schedules $(or $(SCHEDULES),100000) --mutants
+	@$(VENV)/bin/python tests/simulation/exhaustive.py --size full
+	@$(VENV)/bin/python tests/proof/faults.py --minutes $(or $(MINUTES),30)
+	@$(MAKE) --no-print-directory interop
+
+soak: $(VENV)/.stamp-test
+	@$(VENV)/bin/python tests/proof/faults.py --minutes $(or $(MINUTES),62) --soak
 
 lint: $(VENV)/.stamp-lint
 	@$(VENV)/bin/python -m ruff check .

@@ -20,11 +20,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 import kinds_mutants  # noqa: F401 - adds to MUTANTS
 from kinds import OF_KINDS, KindSchedule
 from mutants import MUTANTS, broken
-from schedules import FAMILIES, Clients, Run, shrink, smallest
+from schedules import FAMILIES, Clients, Run, shrink
 
 KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
+MIX = ["one", "smallest"] * 6 + [family for family in FAMILIES if family not in {"one", "smallest"}]
+"""Half of the schedules are the smallest there are: what a few steps can show needs no more."""
+
 MOST = 40_000
 """Schedules a mutant may survive before it counts as not caught."""
+
+CAUGHT = Path(__file__).with_name("caught.json")
+"""For each mutant a schedule that catches it; `--remember` writes them."""
 
 
 @dataclass
@@ -118,20 +124,26 @@ def explore(families, first, number, *, seconds=None, workers=None):
 
 
 def _hunt(arguments):
-    name, first, seconds = arguments
+    name, first, seconds, known = arguments
     started = time.monotonic()
-    families = MUTANTS[name][1]
+    explorer, found = Explorer(), Found()
     with broken(name):
-        found = Explorer().explore(
-            families, range(first, first + MOST), until=started + seconds if seconds else None, stop_at_first=True
-        )
+        if known:
+            found += explorer.explore(known[:1], known[1:], stop_at_first=True)
+        if not found.failures:
+            until = started + seconds if seconds else None
+            found += explorer.explore(MUTANTS[name][1], range(first, first + MOST), until=until, stop_at_first=True)
     return name, found, time.monotonic() - started
 
 
-def hunt(first, names=tuple(MUTANTS), *, seconds=None, workers=None):
-    """Break each rule, and explore until it is noticed; yields (name, what was found, seconds)."""
+def hunt(first, names=tuple(MUTANTS), *, seconds=None, workers=None, known=None):
+    """Break each rule, and explore until it is noticed; yields (name, what was found, seconds).
+
+    `known` is for each name the family and seed of a schedule to try first.
+    """
+    orders = [(name, first, seconds, (known or {}).get(name)) for name in names]
     with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count()) as pool:
-        yield from pool.imap_unordered(_hunt, [(name, first, seconds) for name in names])
+        yield from pool.imap_unordered(_hunt, orders)
 
 
 def main():
@@ -143,9 +155,10 @@ def main():
     parser.add_argument("--only", action="store_true", help="that seed alone, told in full and made smaller")
     parser.add_argument("--mutants", action="store_true", help="hunt the mutants as well")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), action="append", help="hunt only this one")
+    parser.add_argument("--remember", action="store_true", help=f"keep in {CAUGHT.name} which schedules caught them")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
-    families = options.family or list(FAMILIES)
+    families = options.family or MIX
     first = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     if options.only:
         return tell(families[0], first)
@@ -169,7 +182,15 @@ def main():
             told = f"{caught[0]} {caught[1]}: {caught[2][0][:90]}" if caught else "NOT CAUGHT"
             print(f"{name:40} {found.schedules:6d} schedules {seconds:6.1f} s  {told}", flush=True)
             failed = failed or caught is None
-            report["mutants"][name] = {"schedules": found.schedules, "caught": caught and caught[2][0]}
+            report["mutants"][name] = {
+                "schedules": found.schedules,
+                "by": caught and caught[:2],
+                "caught": caught and caught[2][0],
+            }
+    if options.remember:
+        known = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
+        known |= {name: entry["by"] for name, entry in report["mutants"].items() if entry["by"]}
+        CAUGHT.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
     return 1 if failed else 0

@@ -14,6 +14,7 @@ from redlock_async import (
     _masters,
     _node,
     _quorum,
+    _readwrite,
     _renewal,
     _round,
     _scripts,
@@ -319,6 +320,20 @@ def fence_from_the_clock_alone():
         yield
 
 
+@mutant("mixed", "at expiry")
+def unfenced_reader_leaves_the_register():
+    """The first of some readers wants no fence, and does not raise the register for those who join it."""
+    init = _readwrite.Read.__init__
+
+    def elsewhere(self, keys, name, *, fenced):
+        init(self, keys, name, fenced=fenced)
+        if not fenced:
+            self._fence = keys.fence(b"another")
+
+    with patch.object(_readwrite.Read, "__init__", elsewhere):
+        yield
+
+
 # Restarts
 
 
@@ -350,6 +365,37 @@ def restart_hold_is_too_short():
         return real(ages, needed, longest / 2, *rest, **named)
 
     with patch.object(_masters, "held_out", half):
+        yield
+
+
+@mutant("bare majority")
+def founding_is_not_looked_at():
+    """A node is only compared with what a majority has, and not with the first majority there was."""
+    real = _masters.held_out
+
+    def without(ages, needed, longest, _founded, **rest):
+        return real(ages, needed, longest, None, **rest)
+
+    with patch.object(_masters, "held_out", without):
+        yield
+
+
+@mutant("reconnects")
+def dead_connection_is_adopted():
+    """Nobody looks whether a new connection has ended in the step that brought its last answer."""
+    with patch.object(_node, "_check_alive", lambda _wire: None):
+        yield
+
+
+@mutant("late")
+def undelivered_releases_are_given_up():
+    """A release is kept for a time, though its acquire may be carried out later."""
+    clean_later = _node.Node.clean_later
+
+    def for_a_second(self, command, until=math.inf):
+        clean_later(self, command, min(until, self._cluster.now() + 1))
+
+    with patch.object(_node.Node, "clean_later", for_a_second):
         yield
 
 

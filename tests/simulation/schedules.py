@@ -243,6 +243,22 @@ def late(seed, kinds=("lock",)):
     return Schedule(seed, nodes, slowest, luck.choice((0.0, 0.1, 0.4)), 0.0, jobs, faults_, kills=luck.random() < 0.8)
 
 
+def reconnects(seed, kinds=("lock",)):
+    """Connections that end while they are being made, and processes that are stopped just then and see it all at once."""
+    luck = Random(seed)
+    nodes, ttl = luck.choice((1, 1, 2, 3)), luck.choice((0.5, 5.0))
+    jobs = tuple(
+        (Job(luck.choice(kinds), "x", 0.1, ttl, luck.choice((0.0, ttl)), luck.uniform(0, 0.5)),) for _ in range(2)
+    )
+    found = [Fault(0.1 + luck.uniform(0, 0.005), "stop", number, luck.uniform(0.1, 0.6)) for number in range(2)]
+    for node in range(nodes):
+        found += [
+            Fault(0.1 + luck.uniform(0, 0.5), luck.choice(("reset", "reset", "cut", "kill", "restart")), node, 0.05)
+            for _ in range(luck.randint(0, 2))
+        ]
+    return Schedule(seed, nodes, 0.005, luck.choice((0.0, 0.2)), 0.0, jobs, tuple(sorted(found, key=when)))
+
+
 def asymmetric(seed, kinds=("lock",)):
     """Many short leases by processes whose messages to some masters take long, and whose wall clocks are far apart."""
     luck = Random(seed)
@@ -304,6 +320,7 @@ FAMILIES = {
     "at expiry": at_expiry,
     "bare majority": bare_majority,
     "late": late,
+    "reconnects": reconnects,
     "asymmetric": asymmetric,
     "forced": forced,
     "fences": fences,

@@ -1,5 +1,6 @@
 """A share of the schedules with a fresh seed, and every rule of the protocol broken once."""
 
+import json
 from dataclasses import replace
 
 import explore
@@ -16,7 +17,7 @@ AIM = 7
 
 def test_no_promise_is_broken_in_random_schedules(seed):
     """Exclusion, fences, orphans, bodies, liveness: processes, masters and network are hurt at random."""
-    found = explore.explore(list(schedules.FAMILIES), seed, 10**9, seconds=SECONDS)
+    found = explore.explore(explore.MIX, seed, 10**9, seconds=SECONDS)
     print(
         f"{found.schedules} schedules from seed {seed}, {found.schedules / found.seconds:.0f}/s, {found.leases} leases"
     )
@@ -30,8 +31,9 @@ def test_no_promise_is_broken_in_random_schedules(seed):
 
 @pytest.fixture(scope="module")
 def hunted():
-    """How each mutant fared."""
-    return {name: found for name, found, _ in explore.hunt(AIM, seconds=60)}
+    """How each mutant fared: first against the schedule that is known to catch it."""
+    known = json.loads(explore.CAUGHT.read_text())
+    return {name: found for name, found, _ in explore.hunt(AIM, seconds=60, known=known)}
 
 
 @pytest.mark.parametrize("name", sorted(mutants.MUTANTS))

@@ -206,7 +206,7 @@ def test_mistakes_are_named():
         (waits_for_ever, "nothing can happen any more"),
         (elsewhere, r"there is no 10\.0\.0\.1:6379 in this simulation"),
     ]:
-        with Simulation(nodes=1) as simulation, pytest.raises(SimulationError, match=message):  # noqa: PT012 - either
+        with Simulation(nodes=1) as simulation, pytest.raises(SimulationError, match=message):
             process = simulation.process(main)
             simulation.run()
             process.result()
@@ -214,12 +214,33 @@ def test_mistakes_are_named():
         Simulation(nodes=0)
 
 
+@pytest.mark.asyncio
+async def test_it_runs_inside_of_a_coroutine_too():
+    """The loop around it, and who takes care of its async generators, are the same afterwards."""
+    around, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+
+    async def sleeps():
+        await asyncio.sleep(HOUR)
+        return asyncio.get_running_loop()
+
+    with Simulation(nodes=1) as simulation:
+        process = simulation.process(sleeps)
+        simulation.at(5, lambda: seen.append(asyncio.get_running_loop()))
+        seen = []
+        simulation.run()
+        assert process.result() is process.loop
+    assert seen == [around]
+    assert asyncio.get_running_loop() is around
+    assert sys.get_asyncgen_hooks() == hooks
+    await asyncio.sleep(0)
+
+
 def test_a_loop_that_only_spins_lets_time_pass():
     """Every step takes a little: whoever polls for a deadline reaches it."""
 
     async def spins():
         until = asyncio.get_running_loop().time() + 0.01
-        while asyncio.get_running_loop().time() < until:
+        while asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 - spinning is the point
             await asyncio.sleep(0)
 
     with Simulation(nodes=1) as simulation:

@@ -18,6 +18,9 @@ Server = Callable[[Sequence[bytes]], Reply]
 
 LEAST = -(1 << 63)
 
+FAILURES_KEPT = 256
+"""Scripts that may have failed before what they leave behind is collected."""
+
 SANDBOX = rb"""
 local redis = {call = python.as_function(python_call), pcall = python.as_function(python_pcall)}
 function redis.status_reply(text) return {ok = text} end
@@ -126,6 +129,8 @@ class Lua:
         self.compile, self.run = runtime.execute(SANDBOX)
         self._table = runtime.table_from
         self._type = lua51.lua_type
+        self._collect = runtime.globals()[b"collectgarbage"]
+        self._failures = 0
         self.server: Server
         """Whose script is running."""
 
@@ -194,6 +199,11 @@ class Lua:
         cause, line = problem[1], problem[2]
         if isinstance(cause, Refused):
             text = cause.text
+            # Lua keeps the exception until it collects, which it does not know to be urgent.
+            cause.__traceback__ = None
+            self._failures += 1
+            if self._failures % FAILURES_KEPT == 0:
+                self._collect()
         elif isinstance(cause, Exception):
             return cause  # a mistake of the simulation's own
         elif self._type(cause) == "table":

@@ -170,9 +170,10 @@ class Link:
         """Whatever is sent that way from now on arrives no earlier than that."""
         self._last[way] = max(self._last[way], self._network.timeline.now + seconds)
 
-    def sever(self) -> None:
-        """End both ends at once: what is on its way is lost."""
-        self.machine.hang_up(self)
+    def sever(self, *, both_ends: bool) -> None:
+        """End it at once: what is on its way is lost; or, if only the process sees it end, its requests arrive."""
+        if both_ends:
+            self.machine.hang_up(self)
         self._break(ConnectionResetError(f"the connection to {self.machine.label} was reset"))
 
     # The end of the process

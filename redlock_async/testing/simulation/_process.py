@@ -10,7 +10,7 @@ from typing import Any
 
 from ._machine import Machine
 from ._network import Address, Network
-from ._time import WALL, Clock, Loop, SimulationError
+from ._time import WALL, Clock, Loop, SimulationError, Surroundings
 
 STEP = 2e-6
 """Seconds that a step of an event loop takes: whoever only spins lets time pass, too."""
@@ -164,6 +164,7 @@ class Process:
     def _bury(self) -> None:
         """End its tasks where nobody sees it: Python would complain of tasks that are dropped."""
         self._cancel_all()
+        surroundings = Surroundings()
         self.loop.enter()
         for _ in range(AFTERLIFE):
             if self._main is None or self._main.done():
@@ -176,7 +177,7 @@ class Process:
             self.loop.step()
         else:
             raise SimulationError(f"the tasks of process {self.name!r} do not end when they are cancelled")
-        self.loop.leave()
+        surroundings.restore()
         if self._main is not None and not self._main.cancelled():
             self._main.exception()
         self.failures.clear()

@@ -11,7 +11,7 @@ from typing import Any, Self
 from ._machine import Machine
 from ._network import DOWN, UP, Network
 from ._process import Process
-from ._time import WALL, Clock, Loop, SimulationError, Timeline
+from ._time import WALL, Clock, SimulationError, Surroundings, Timeline
 
 
 def lan(luck: float) -> float:
@@ -62,6 +62,7 @@ class Simulation:
         self.processes: list[Process] = []
         self._running: list[Process] = []
         self._inside: Process | None = None
+        self._surroundings = Surroundings()
         self.watchers: list[Callable[[Process], None]] = []
         """Called after each step of a process: whoever wants to see everything."""
 
@@ -103,6 +104,7 @@ class Simulation:
 
     def run(self, seconds: float | None = None) -> None:
         """Let time pass: so many seconds, or until every process has ended."""
+        self._surroundings = Surroundings()
         timeline, end = self._timeline, inf if seconds is None else self._timeline.now + seconds
         try:
             while self._running or seconds is not None:
@@ -152,7 +154,7 @@ class Simulation:
             return
         self._inside = process
         if process is None:
-            Loop.leave()
+            self._surroundings.restore()
         else:
             process.loop.enter()
 
@@ -221,11 +223,11 @@ class Simulation:
         for link in self._network.to(self.machines[i]):
             link.stall(way, seconds)
 
-    def sever(self, i: int, process: Process | None = None) -> None:
-        """Break its connections at both ends: what is on its way is lost, and each side knows at once."""
+    def sever(self, i: int, process: Process | None = None, *, both_ends: bool = True) -> None:
+        """Break its connections: what is on its way is lost; or, if it does not see them break, it hears it still."""
         for link in self._network.to(self.machines[i]):
             if link.session is not None and process in {None, link.process}:
-                link.sever()
+                link.sever(both_ends=both_ends)
 
     def reset(self, i: int) -> None:
         """End its connections, as `CLIENT KILL` would."""

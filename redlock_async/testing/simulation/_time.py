@@ -72,6 +72,19 @@ class _NoSelector:
         """Nothing is open."""
 
 
+class Surroundings:
+    """What ran before a simulation did, perhaps an event loop, and runs on after it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop would raise without one
+        self._hooks = sys.get_asyncgen_hooks()
+
+    def restore(self) -> None:
+        """What is to be as before."""
+        asyncio._set_running_loop(self._loop)  # noqa: SLF001 - as asyncio's run_forever does
+        sys.set_asyncgen_hooks(*self._hooks)
+
+
 class Loop(asyncio.BaseEventLoop):
     """The event loop of one simulated process: asyncio's own, stepped from outside, on a simulated clock."""
 
@@ -104,12 +117,6 @@ class Loop(asyncio.BaseEventLoop):
         loop = cast("Any", self)
         asyncio._set_running_loop(self)  # noqa: SLF001 - as asyncio's run_forever does
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)  # noqa: SLF001 - the same
-
-    @staticmethod
-    def leave() -> None:
-        """The end of `enter`."""
-        asyncio._set_running_loop(None)  # noqa: SLF001 - the same
-        sys.set_asyncgen_hooks(None, None)
 
     def step(self) -> None:
         """Run what can run now, once: a turn of `run_forever`."""
