@@ -1,0 +1,857 @@
+"""Everything that can happen to one operation of a small cluster, enumerated: what each node does, in which order the
+replies come, and a cancellation after each step of the process.
+
+python tests/simulation/exhaustive.py --size full
+"""
+
+import argparse
+import asyncio
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import permutations, product
+from math import inf
+from pathlib import Path
+from zlib import crc32
+
+import anyio
+import hiredis
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from recorder import KEPT, Recorder
+from schedules import Clients
+
+from redlock_async import KeyConflict, LockLost, LockTimeout, QuorumUnavailable
+from redlock_async.testing import Violation
+from redlock_async.testing.simulation import Simulation, SimulationError
+
+TTL = 60.0
+"""So long that nothing expires by itself: what is left behind is found."""
+LATENCY = 0.002
+APART = 0.001
+"""Seconds between the replies of one node and the next."""
+PROMPT = 0.001
+"""Seconds a cancellation may take: less than any node needs to answer."""
+NODE_TIMEOUT = 0.25
+STALL = 0.4
+"""Longer than the node timeout."""
+BEFORE = 0.05
+"""Seconds in which everything that came before comes to rest."""
+HEAL = 0.6
+SETTLING = 3.0
+"""Seconds after healing for every connection to be back, and every late message to have arrived."""
+
+STRANGER = "a stranger's"
+ERRORS = {"no permission": b"NOPERM this user has no permissions to run it", "loading": b"LOADING it is loading"}
+OUTCOMES = (
+    "granted", "held", "out of memory", "wrong type", "no permission", "loading", "lost", "reply lost", "late request",
+    "late reply", "blocked", "torn",
+)  # fmt: skip
+"""What one node does with a request."""
+OF_A_HOLDER = (*OUTCOMES, "missing")
+"""The same when it is about a lease that stood: `held` is overwritten, `missing` deleted."""
+WITHOUT_HOLDER = tuple(outcome for outcome in OUTCOMES if outcome != "held")
+AT_FIRST = ("granted", "held", "out of memory", "no permission", "loading", "refused", "blocked")
+"""The same when there is no connection yet."""
+ON_A_LEASE = {"extend", "release", "exit", "level"}
+"""Actions that find the lock on the nodes already."""
+ON_KEYS = {
+    "held": [("SET", STRANGER, "PX", 30_000)],
+    "wrong type": [("DEL",), ("HSET", STRANGER, "s")],
+    "missing": [("DEL",)],
+}
+FEW_WITHOUT_HOLDER = ("granted", "out of memory", "reply lost", "late request")
+FEW = ("granted", "held", "wrong type", "reply lost", "late request")
+
+OTHERS = 4
+"""Of so many cases, counted by the step of the cancellation, one ends with another client that takes the lock."""
+MOST = 24
+"""Steps of one operation at which it is cancelled."""
+
+LOCKS = ("plain", "fenced", "uneven", "several", "several fenced", "semaphore", "read", "write", "fair")
+WAYS = ("task", "twice", "timeout", "scope")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One operation, and what the nodes do."""
+
+    action: str
+    """`try`, `acquire`, `extend`, `release`, `enter`, `exit`, `first` (with nothing connected yet), `level` (its second
+    round), `count down`, `wait`."""
+    kind: str
+    outcomes: tuple[str, ...]
+    order: tuple[int, ...]
+    """Of the replies: the place of each node; equal ones come together."""
+    ways: tuple[str, ...] = WAYS
+    """In which it is cancelled; the next one at each step when `turns`."""
+    turns: bool = False
+
+    def __str__(self):
+        return f"{self.action} {self.kind}: {', '.join(self.outcomes)}; replies {self.order}"
+
+    @property
+    def nodes(self):
+        return len(self.outcomes)
+
+    @property
+    def needed(self):
+        return self.nodes // 2 + 1
+
+    @property
+    def spare(self):
+        return self.nodes - self.needed
+
+    def count(self, *outcomes):
+        """On how many nodes one of those happens."""
+        return sum(outcome in outcomes for outcome in self.outcomes)
+
+    @cached_property
+    def allowed(self):
+        """What the caller may be told when nobody cancels it."""
+        return frozenset(RULES[self.action](self))
+
+    def cancellations(self, steps):
+        """Every way at every step of the process; of a long wait, for which much happens elsewhere, at some of them."""
+        stride = -(-steps // MOST)
+        for step in range(1 + crc32(str(self).encode()) % stride, steps + 1, stride) if steps else ():
+            for way in [self.ways[step % len(self.ways)]] if self.turns else self.ways:
+                yield way, step
+
+
+def _of_trying(s):
+    if s.count("granted") >= s.needed:
+        return {"done"}
+    held, conflicts = s.count("held"), s.count("wrong type")
+    failed = s.nodes - held - s.count("granted")
+    if conflicts > s.spare and conflicts == failed and not held:
+        return {"conflict"}
+    # Where enough fail to rule a quorum out, and somebody holds it too, it depends on who answers first.
+    found = {"held"} if held else set()
+    found |= {"unavailable"} if failed > s.spare else set()
+    # With no time for another try it says what it must be when all that have not answered yet are like most that have.
+    guessed = 2 * conflicts > s.spare + 1 and failed > s.spare
+    return found | ({"conflict"} if conflicts > s.spare or guessed else set())
+
+
+def _of_waiting(s):
+    if s.count("granted") >= s.needed:
+        return {"done"}
+    failed = s.nodes - s.count("granted", "held")
+    if s.count("wrong type") > s.spare and s.count("wrong type") == failed and not s.count("held"):
+        return {"conflict"}
+    found = {"conflict"} if s.count("wrong type") > s.spare else set()
+    found |= {"unavailable"} if s.count("no permission") > s.spare else set()
+    return {"done"} | found
+
+
+def _of_levelling(s):
+    return {"done"} if s.count("granted") >= s.needed else {"unavailable", "held"}
+
+
+def _of_extending(s):
+    gone = s.count("held", "missing")
+    if gone > s.spare:
+        return {"lost"}
+    # What was overwritten with another type is missing when that is gone.
+    return {"done", "lost"} if gone + s.count("wrong type") > s.spare else {"done"}
+
+
+def _of_releasing(s):
+    if s.count("granted", "out of memory") >= s.needed:
+        return {"done"}
+    return {"unavailable"} | ({"lost"} if s.count("held", "missing") > s.spare else set())
+
+
+def _of_leaving(s):
+    return {"done"} | (_of_releasing(s) - {"unavailable"})
+
+
+def _of_looking(s):
+    if s.kind == "open":
+        return _of_waiting(s)
+    # An event is missing, and the wait is over before the faults are.
+    found = set() if s.count("granted") >= s.needed else _of_waiting(s) - {"done"} | {"unavailable"}
+    return found | {"held"}
+
+
+RULES = {
+    "try": _of_trying,
+    "first": _of_trying,
+    "enter": _of_trying,
+    "acquire": _of_waiting,
+    "level": _of_levelling,
+    "extend": _of_extending,
+    "release": _of_releasing,
+    "exit": _of_leaving,
+    "count down": _of_waiting,
+    "wait": _of_looking,
+}
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two processes that want the same at about the same time."""
+
+    kind: str
+    first: tuple[int, ...]
+    """Which of the two each node hears first, when they begin at once."""
+    order: tuple[int, ...]
+    behind: float
+    """Seconds by which the second begins later."""
+    wait: float
+    restart: int | None = None
+    """A master that loses its data while somebody holds it."""
+    ways: tuple[str, ...] = ()
+    turns: bool = True
+
+    def __str__(self):
+        restart = "" if self.restart is None else f", {self.restart} restarts empty"
+        return (
+            f"duel {self.kind}: first {self.first}, replies {self.order}, {self.behind:g} s behind, "
+            f"wait {self.wait:g}{restart}"
+        )
+
+    @property
+    def nodes(self):
+        return len(self.first)
+
+    cancellations = Situation.cancellations
+
+
+class Canceller:
+    """Cancels a task after a step of its process, in one of several ways, and sees how long that takes."""
+
+    def __init__(self, simulation, way, at):
+        self._simulation = simulation
+        self._way = way
+        self._at = at
+        self._limit = self._scope = self._process = self._task = None
+        self.steps = 0
+        self._within = PROMPT
+        self.cancelled_at = inf
+        self.ended_at = inf
+        simulation.watchers.append(self._look)
+
+    def run(self, process, operation):
+        """That coroutine function as a task of that process, which is to be cancelled."""
+        self._process = process
+        self._task = process.loop.create_task(self._guarded(operation), name="operation")
+        self._task.add_done_callback(self._ended)
+        return self._task
+
+    async def _guarded(self, operation):
+        match self._way:
+            case "timeout":
+                async with asyncio.timeout(None) as self._limit:
+                    return await operation()
+            case "scope":
+                with anyio.CancelScope() as self._scope:
+                    return await operation()
+                raise asyncio.CancelledError
+        return await operation()
+
+    @contextmanager
+    def in_body(self, number=0):
+        """A block under a lease: its end waits for the release, unless that is cancelled as well."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if number == 0 and self._way in {"task", "timeout"}:
+                self._within = NODE_TIMEOUT + PROMPT
+            raise
+
+    def _ended(self, _task):
+        self.ended_at = self._simulation.now
+
+    def _look(self, process):
+        if process is not self._process or self._task.done():
+            return
+        self.steps += 1
+        if self.steps == self._at or (self._way == "twice" and self._at < self.steps <= self._at + 2):
+            if self.cancelled_at == inf:
+                self.cancelled_at = self._simulation.now
+            if self._limit is not None:
+                self._limit.reschedule(process.loop.time())
+            elif self._scope is not None:
+                self._scope.cancel()
+            else:
+                self._task.cancel()
+            process.look()
+
+    def violations(self):
+        """What is wrong with how it ended."""
+        if self.cancelled_at == inf:
+            return
+        if (took := self.ended_at - self.cancelled_at) > self._within:
+            yield Violation("cancellation", f"took {took:.4f} s")
+        # A timeout and a scope let the task have what has just come in.
+        if told(self._task) != "cancelled" and self._limit is None and self._scope is None:
+            yield Violation("cancellation", f"became {self._task!r}")
+
+
+def told(task):
+    """What a caller was told, in a word."""
+    if task.cancelled():
+        return "cancelled"
+    error = task.exception()
+    if error is None:
+        return "held" if task.result() is None else "done"
+    for kind, word in WORDS.items():
+        if isinstance(error, kind):
+            return word
+    return "cancelled" if isinstance(error, TimeoutError) else repr(error)
+
+
+WORDS = {LockTimeout: "held", QuorumUnavailable: "unavailable", LockLost: "lost", KeyConflict: "conflict"}
+
+
+def clean(engine):
+    """What a client that holds and wants nothing still has."""
+    nodes, loop = engine.nodes, engine.loop
+    left = {
+        "leases": engine.held,
+        "contests": engine.contests,
+        "queues": engine.turns._turns,
+        "waiters": engine.turns.waiting,
+        "shared": engine.shared,
+        "kept": engine.renewals.live,
+        "to renew": [entry for entry in engine.renewals._heap if entry[2].until != -inf],
+        "suspects": engine.renewals._suspects,
+        "deadlines": engine.deadlines._queues,
+        "releases to send": [node._orphans for node in nodes if node._orphans],
+        "connections to end": [node._to_end for node in nodes if node._to_end],
+        "owed replies": [node for node in nodes if node.wire is None or node.wire.pending or node.wire.hung],
+        "nodes down": [node for node in nodes if not node.ready],
+        "to write": engine.masters.outbox._waiting,
+        "tasks": [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()],
+        "timers": [
+            timer
+            for timer in loop._scheduled
+            if not timer.cancelled() and timer not in {engine.renewals._timer, engine.masters._reassess_timer}
+        ],
+    }
+    return [f"{what} {those!r}" for what, those in left.items() if those]
+
+
+def lock_of(redlock, kind, wait, number=0):
+    """The lock object that a client asks for; in a duel the second one's may be another."""
+    make, options = {
+        "plain": (redlock, {"fencing": False}),
+        "several": (redlock, {"fencing": False}),
+        "semaphore": (redlock.semaphore, {"permits": 2}),
+        "one permit": (redlock.semaphore, {"permits": 1}),
+        "read": (redlock.read, {}),
+        "write": (redlock.write, {}),
+        "read write": ((redlock.write, redlock.read)[number], {}),
+        "fair": (redlock.fair, {}),
+    }.get(kind, (redlock, {}))
+    names = (("x", "y"), ("y", "x"))[number] if kind.startswith("several") else ("x",)
+    return make(*names, ttl=TTL, wait=wait, **options)
+
+
+class Trial:
+    """A situation, once, with a cancellation or without."""
+
+    def __init__(self, clients, way=None, at=0, *, nodes, seed=1):
+        self._clients = clients
+        self._simulation = Simulation(nodes, seed=seed, latency=lambda _luck: LATENCY, skew=0.0)
+        self._recorder = Recorder(self._simulation)
+        self._canceller = Canceller(self._simulation, way, at)
+        self._violations = self._recorder.violations
+        self._begun_at = 0.0
+        self._at = at
+        self._task = None
+        self._lease = self._released = None
+
+    def outcome(self):
+        """Carry it out; returns how many steps there were to cancel it at, and every promise that was broken."""
+        with self._simulation:
+            try:
+                self._start()
+                self._simulation.run()
+                for process in self._simulation.processes:
+                    process.result()
+                self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
+            except (SimulationError, AssertionError) as error:
+                self._violations.append(Violation("liveness", str(error)))
+            except Exception as error:  # noqa: BLE001 - whatever gets out of a process was not promised
+                self._violations.append(Violation("liveness", repr(error)))
+        return self._canceller.steps, [*self._recorder.judge(), *self._canceller.violations()]
+
+    def _wrong(self, what):
+        self._violations.append(Violation("outcome", what))
+
+    def _client(self, number):
+        redlock = self._clients(len(self._simulation.machines), number)
+        self._recorder.watch(self._simulation.processes[number], redlock)
+        engine = redlock._engine()
+        engine.masters.use_ttl(TTL)
+        return redlock, engine
+
+    def _say(self, i, *words):
+        """What somebody else does to a master."""
+        master = self._simulation.machines[i].master
+        session = master.connect(lambda *_: None)
+        master.receive(session, hiredis.pack_command(words))
+        master.disconnect(session)
+
+    def _uneven(self, key):
+        """The masters' registers differ, so that a fence must be levelled."""
+        from redlock_async._keys import Keys  # noqa: PLC0415 - only here
+
+        register = Keys("").fence(key.encode())
+        for i in range(len(self._simulation.machines)):
+            self._say(i, "SET", register, 1_800_000_000_000_000 + 10_000_000 * i)
+
+
+class Alone(Trial):
+    """One client, and a node that does something else each time."""
+
+    def __init__(self, clients, situation, way=None, at=0):
+        super().__init__(clients, way, at, nodes=situation.nodes)
+        self._situation = situation
+        self._struck = False
+        self._uses_latch = situation.action in {"count down", "wait"}
+
+    def _start(self):
+        self._process = self._simulation.process(self._main)
+
+    async def _main(self):
+        s, simulation = self._situation, self._simulation
+        self._redlock, engine = self._client(0)
+        if s.action != "first":
+            await engine.start(None)
+        if s.kind == "uneven":
+            self._uneven("x")
+        for i, place in enumerate(s.order):
+            simulation.delay(i, place * APART)
+        operation = await self._prepared()
+        self._begun_at = simulation.now
+        simulation.at(self._begun_at + HEAL, self._heal)
+        if s.action == "level":
+            # Just before the reply that makes a quorum: the second round leaves when it is there.
+            simulation.at(
+                self._begun_at + 2 * LATENCY + 2 * sorted(s.order)[s.needed - 1] * APART - 0.0001, self._strike
+            )
+        elif s.action != "exit":
+            self._strike()
+        self._task = self._canceller.run(self._process, operation)
+        await asyncio.wait({self._task})
+        what = told(self._task)
+        if what not in (s.allowed if self._canceller.cancelled_at == inf else s.allowed | {"cancelled"}):
+            self._wrong(f"was {what}, not {' or '.join(sorted(s.allowed))}: {self._task!r}")
+        await self._afterwards()
+        if s.action == "first":
+            await engine.start(None)
+        await asyncio.sleep(max(self._begun_at + HEAL + SETTLING - simulation.now, 0.1))
+        self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
+        self._violations += [Violation("left", what) for what in clean(engine)]
+        if sum(node.abstains is not None for node in engine.nodes) <= s.spare or s.action != "first":
+            await self._works_again()
+        await self._redlock.aclose()
+
+    # The operation
+
+    async def _prepared(self):
+        """The operation, with all that comes before it done."""
+        s = self._situation
+        match s.action:
+            case "extend":
+                self._lease = await self._lock().acquire()
+            case "release":
+                self._released = await self._lock().acquire()
+            case "wait":
+                await self._latch().count_down("a")
+        await asyncio.sleep(BEFORE)
+        return self._operation
+
+    async def _operation(self):
+        match self._situation.action:
+            case "try" | "first" | "level":
+                self._lease = await self._lock(wait=0).try_acquire()
+                return self._lease
+            case "acquire":
+                self._lease = await self._lock(wait=HEAL + SETTLING).acquire()
+            case "extend":
+                await self._lease.extend()
+            case "release":
+                await self._released.release()
+            case "enter" | "exit":
+                await self._block()
+            case "count down":
+                await self._latch().count_down("b")
+            case "wait":
+                closed = self._situation.kind == "closed"
+                await self._latch().wait(timeout=0.3 if closed else HEAL + SETTLING)
+        return True
+
+    async def _block(self):
+        exits = self._situation.action == "exit"
+        async with self._lock(wait=0) as lease:
+            with self._recorder.body(self._process, lease), self._canceller.in_body():
+                await asyncio.sleep(0)
+                await asyncio.sleep(0.0005)
+            if exits:
+                self._strike()
+
+    def _lock(self, wait=2.0):
+        return lock_of(self._redlock, self._situation.kind, wait)
+
+    def _latch(self):
+        return self._redlock.latch("x", count=2 if self._situation.kind == "closed" else 1)
+
+    @property
+    def _keys(self):
+        """Those a stranger must hold to be in the way."""
+        match self._situation.kind:
+            case "several" | "several fenced":
+                return ["y"]
+            case "semaphore":
+                return [f"redlock-async:semaphore:{{x}}:{slot}" for slot in range(2)]
+            case "open" | "closed" | "latch":
+                return ["redlock-async:latch:{x}"]
+        return ["x"]
+
+    # What the nodes do
+
+    def _strike(self):
+        self._struck = True
+        for i, outcome in enumerate(self._situation.outcomes):
+            if outcome in ON_KEYS:
+                for key in self._keys:
+                    for words in ON_KEYS[outcome]:
+                        self._say(i, words[0], key, *words[1:])
+            elif outcome in ERRORS:
+                self._simulation.machines[i].master.errors[b"*"] = ERRORS[outcome]
+            elif outcome == "out of memory":
+                self._simulation.machines[i].master.oom = True
+            else:
+                self._interfere(i, outcome)
+
+    def _interfere(self, i, outcome):
+        """What the network does."""
+        simulation, arrives_at = self._simulation, self._simulation.now + LATENCY + self._situation.order[i] * APART
+        match outcome:
+            case "lost":
+                simulation.at(arrives_at - LATENCY / 2, simulation.sever, i)
+            case "reply lost":
+                simulation.at(arrives_at + LATENCY / 2, simulation.sever, i)
+            case "late request":
+                simulation.stall(i, STALL)
+            case "late reply":
+                simulation.stall_replies(i, STALL)
+            case "torn":  # for the process it is over, but its request still arrives
+                simulation.stall(i, STALL)
+                simulation.at(arrives_at - LATENCY / 2, partial(simulation.sever, i, both_ends=False))
+            case "blocked":
+                simulation.hold(i)
+            case "refused":
+                simulation.cut(i)
+
+    def _heal(self):
+        for i, outcome in enumerate(self._situation.outcomes):
+            master = self._simulation.machines[i].master
+            master.oom = False
+            master.errors.clear()
+            self._simulation.heal(i)
+            if outcome in {"held", "wrong type"} and self._struck:
+                for key in self._keys:
+                    if STRANGER.encode() not in master.keys().get(key.encode(), b""):
+                        self._wrong(f"{STRANGER} {key} is gone from node {i}")
+                    self._say(i, "DEL", key)
+
+    # Afterwards
+
+    async def _afterwards(self):
+        """Give back what is held, while the faults last; an extension's lease only when they are over."""
+        s, lease, simulation = self._situation, self._lease, self._simulation
+        if s.action in ON_A_LEASE:
+            await asyncio.sleep(max(self._begun_at + HEAL + SETTLING / 2 - simulation.now, 0))
+        if self._released is not None and self._released.valid:
+            await self._release(self._released)  # it was cancelled before it had begun
+        if s.action == "extend" and lease.lost:
+            if "lost" not in s.allowed:
+                self._wrong("the lease was lost")
+        elif lease is not None:
+            await self._release(lease)
+        if s.action in ON_A_LEASE:
+            self._expire()
+
+    async def _release(self, lease):
+        try:
+            await lease.release()
+        except LockLost:
+            if self._situation.count("held", "missing", "wrong type") <= self._situation.spare:
+                raise
+
+    def _expire(self):
+        """A node that refused a release keeps the key until its time is over: now."""
+        for i, outcome in enumerate(self._situation.outcomes):
+            if outcome in ERRORS:
+                left = self._simulation.machines[i].master.keys()
+                for key in left:
+                    if not KEPT.fullmatch(key):
+                        self._say(i, "DEL", key)
+
+    async def _works_again(self):
+        """Whoever comes next gets it at once."""
+        simulation = self._simulation
+        if self._uses_latch:
+            latch = self._latch()
+            for event in ("a", "b"):
+                await latch.count_down(event)
+            await latch.wait(timeout=0)
+            return
+        if self._at % OTHERS == 0:
+            simulation.at(simulation.now, simulation.process, self._other)
+            await asyncio.sleep(0.1)
+        await self._at_once(self._redlock)
+        await self._at_once(self._redlock)
+
+    async def _other(self):
+        redlock, engine = self._client(1)
+        await engine.start(None)
+        await self._at_once(redlock)
+        await redlock.aclose()
+
+    async def _at_once(self, redlock):
+        begun = self._simulation.now
+        lease = await lock_of(redlock, self._situation.kind, 0).try_acquire()
+        if lease is None:
+            self._wrong("not free again")
+            return
+        if (took := self._simulation.now - begun) > 4 * LATENCY + 0.001:
+            self._wrong(f"free again only after {took:.4f} s")
+        await lease.release()
+
+
+class Pair(Trial):
+    """Two clients; the first may be cancelled."""
+
+    BEGIN = 1.0
+    BODY = 0.01
+    END = 5.0
+
+    def __init__(self, clients, duel, way=None, at=0):
+        super().__init__(clients, way, at, nodes=duel.nodes)
+        self._duel = duel
+        self._told = {}
+
+    def _start(self):
+        duel, simulation = self._duel, self._simulation
+        for number in range(2):
+            process = simulation.process(self._main, number)
+            for i, place in enumerate(duel.order):
+                simulation.delay(i, (place + (0.5 if duel.first[i] != number else 0.0)) * APART, process)
+        if duel.kind == "uneven":
+            simulation.at(0.9, self._uneven, "x")
+        if duel.restart is not None:
+            simulation.at(self.BEGIN + 0.008, simulation.kill, duel.restart)
+            simulation.at(self.BEGIN + 0.012, simulation.restart, duel.restart)
+
+    async def _main(self, number):
+        duel, simulation = self._duel, self._simulation
+        process = simulation.processes[number]
+        redlock, engine = self._client(number)
+        await engine.start(None)
+        await asyncio.sleep(self.BEGIN + number * duel.behind - simulation.now)
+        block = partial(self._block, process, number, lock_of(redlock, duel.kind, duel.wait, number))
+        task = self._canceller.run(process, block) if number == 0 else process.loop.create_task(block())
+        await asyncio.wait({task})
+        self._told[number] = told(task)
+        await asyncio.sleep(self.END - 0.5 - simulation.now)
+        if number == 0:
+            self._check_both()
+        self._violations += [Violation("left", what) for what in clean(engine)]
+        await asyncio.sleep(self.END + number * 0.1 - simulation.now)
+        if (lease := await lock_of(redlock, duel.kind, 0, number).try_acquire()) is None:
+            self._wrong(f"not free again for {number}")
+        else:
+            await lease.release()
+        await redlock.aclose()
+
+    async def _block(self, process, number, lock):
+        async with lock as lease:
+            with self._recorder.body(process, lease), self._canceller.in_body(number):
+                await asyncio.sleep(self.BODY)
+        return True
+
+    def _check_both(self):
+        duel = self._duel
+        self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
+        allowed = {"done"} if duel.wait else {"done", "held"}
+        if duel.restart is not None:
+            allowed.add("lost")  # a bare majority of which one has forgotten
+            if duel.kind == "uneven" and not duel.wait:
+                allowed.add("unavailable")  # or of which one cannot store the fence
+        for number, what in self._told.items():
+            if what not in (allowed if number or self._canceller.cancelled_at == inf else allowed | {"cancelled"}):
+                self._wrong(f"{number} was {what}, not {' or '.join(sorted(allowed))}")
+
+
+DUELS = ("plain", "fenced", "uneven", "several", "one permit", "read write", "write", "fair")
+
+
+def orders(nodes):
+    """Every order of their replies, and all together."""
+    return [*permutations(range(nodes)), *([(0,) * nodes] if nodes > 1 else [])]
+
+
+def situations(actions, kinds, outcomes, nodes, *, every_order=True, ways=WAYS):
+    """Those that these make. Not in every order: in another one each time."""
+    in_order = orders(nodes)
+    each = product(actions, kinds, product(outcomes, repeat=nodes))
+    for number, (action, kind, happens) in enumerate(each):
+        for order in in_order if every_order else [in_order[number % len(in_order)]]:
+            yield Situation(action, kind, happens, order, ways, turns=nodes > 1)
+
+
+def duels(nodes, *, kinds=DUELS, waits=(2.0, 0.0), behind=(0.0, 0.003, 0.0045), restarts=(None,), ways=()):
+    """Both at once or nearly, in every order at every node."""
+    for kind, wait, restart, later, order, first in product(
+        kinds, waits, restarts, behind, orders(nodes), product((0, 1), repeat=nodes)
+    ):
+        yield Duel(kind, first, order, later, wait, restart, ways)
+
+
+def everything():
+    """All there is, once, in an order that does not change."""
+    return list(dict.fromkeys(_everything()))
+
+
+def _everything():
+    few = {"every_order": False}
+    basic, of_one = ("plain", "fenced"), ("plain", "fenced", "several fenced", "semaphore", "read", "write", "fair")
+    for nodes in (1, 2):
+        yield from situations(("try",), LOCKS, OUTCOMES, nodes, **few)
+        yield from situations(("enter",), basic, OUTCOMES, nodes, **few)
+        yield from situations(("release",), of_one, OF_A_HOLDER, nodes, **few)
+        yield from situations(("extend", "exit"), basic, OF_A_HOLDER, nodes, **few)
+        yield from situations(("first",), basic, AT_FIRST, nodes, **few)
+        yield from situations(("acquire",), ("plain", "fenced", "fair"), OUTCOMES, nodes, **few)
+        yield from situations(("count down",), ("latch",), WITHOUT_HOLDER, nodes, **few)
+        yield from situations(("wait",), ("open", "closed"), WITHOUT_HOLDER, nodes, **few)
+    yield from situations(("try",), basic, OUTCOMES, 2, ways=())
+    yield from situations(("acquire", "extend"), LOCKS, FEW, 2, **few)
+    yield from situations(("level",), ("uneven",), OUTCOMES, 2, **few)
+    yield from situations(("try",), ("fenced",), OUTCOMES, 3, ways=())
+    yield from situations(("try",), ("fenced",), OUTCOMES, 3, **few)
+    yield from situations(("try",), LOCKS, FEW, 3, **few)
+    yield from situations(("level",), ("uneven",), FEW, 3, **few)
+    yield from situations(("extend", "release"), ("fenced",), OF_A_HOLDER, 3, ways=(), **few)
+    yield from situations(("enter", "release"), basic, FEW, 3, **few)
+    yield from situations(("acquire", "extend", "exit"), ("fenced",), FEW, 3, **few)
+    yield from situations(("first",), ("fenced",), AT_FIRST, 3, ways=(), **few)
+    yield from situations(("count down",), ("latch",), WITHOUT_HOLDER, 3, ways=(), **few)
+    yield from situations(("wait",), ("open", "closed"), FEW_WITHOUT_HOLDER, 3, **few)
+    yield from situations(("try",), ("fenced",), FEW, 5, ways=(), **few)
+    yield from situations(("try",), ("fenced",), ("granted", "reply lost"), 5, **few)
+    yield from duels(2, waits=(2.0,), ways=WAYS)
+    yield from duels(2, waits=(0.0,))
+    yield from duels(3)
+    yield from duels(3, kinds=("plain", "uneven"), restarts=range(3))
+
+
+@dataclass
+class Found:
+    """What came of some situations."""
+
+    situations: int = 0
+    cases: int = 0
+    seconds: float = 0.0
+    by_action: Counter = field(default_factory=Counter)
+    failures: list = field(default_factory=list)
+    """(situation, way, step, violations)."""
+
+    def __iadd__(self, other):
+        self.situations += other.situations
+        self.cases += other.cases
+        self.by_action += other.by_action
+        self.failures += other.failures
+        return self
+
+
+class Explorer:
+    """Carries out situations in this process."""
+
+    def __init__(self):
+        logging.getLogger("redlock_async").disabled = True  # every fresh cluster would be warned of
+        self._clients = Clients()
+
+    def once(self, situation, way=None, at=0):
+        """One case: (steps, violations)."""
+        trial = Pair if isinstance(situation, Duel) else Alone
+        return trial(self._clients, situation, way, at).outcome()
+
+    def explore(self, those, *, until=inf, stop_at_first=False):
+        """Each of those, and cancelled at every step."""
+        found = Found()
+        for situation in those:
+            if time.monotonic() > until:
+                break
+            found.situations += 1
+            steps, violations = self.once(situation)
+            found.by_action[getattr(situation, "action", "duel")] += 1
+            found.cases += 1
+            if violations:
+                found.failures.append((str(situation), None, 0, [str(violation) for violation in violations]))
+            for way, at in situation.cancellations(steps) if situation.ways else ():
+                _, violations = self.once(situation, way, at)
+                found.by_action[getattr(situation, "action", "duel")] += 1
+                found.cases += 1
+                if violations:
+                    found.failures.append((str(situation), way, at, [str(violation) for violation in violations]))
+            if found.failures and stop_at_first:
+                break
+        return found
+
+
+def _explore(arguments):
+    first, stride, seconds = arguments
+    until = inf if seconds is None else time.monotonic() + seconds
+    return Explorer().explore(everything()[first::stride], until=until)
+
+
+def explore(stride=1, offset=0, *, seconds=None, workers=None):
+    """Every `stride`-th of all, on all cores."""
+    workers = workers or os.cpu_count() or 1
+    started, found = time.monotonic(), Found()
+    # Small portions, for some situations take much longer than others.
+    portions = 8 * workers
+    shares = [(offset + stride * number, stride * portions, seconds) for number in range(portions)]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for part in pool.imap_unordered(_explore, shares, chunksize=1):
+            found += part
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=("small", "full"), default="small", help="small: every 20th situation")
+    parser.add_argument("--offset", type=int, default=None, help="of the small share; drawn and printed if not given")
+    options = parser.parse_args()
+    total, stride = len(everything()), 1 if options.size == "full" else 20
+    offset = random.SystemRandom().randrange(stride) if options.offset is None else options.offset % stride
+    print(f"{total} situations; every {stride}th from {offset}", flush=True)
+    found = explore(stride, offset)
+    print(f"{found.situations} situations, {found.cases} cases in {found.seconds:.1f} s")
+    print(", ".join(f"{action} {count}" for action, count in sorted(found.by_action.items())))
+    print(f"{len(found.failures)} with violations")
+    for situation, way, at, violations in found.failures[:20]:
+        print(f"  {situation}{f'; cancelled by {way} after step {at}' if way else ''}: {violations[0]}")
+    return 1 if found.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,704 @@
+"""Schedules aimed at each of the other kinds of lock, and what each of them promises beyond exclusion and fences."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from random import Random
+
+from schedules import (
+    FAMILIES,
+    SETTLING,
+    TO_PROCESSES,
+    Fault,
+    Job,
+    Run,
+    Schedule,
+    asymmetric,
+    at_expiry,
+    bare_majority,
+    late,
+    mixed,
+)
+from schedules import faults as any_faults
+
+from redlock_async import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable
+from redlock_async._keys import RESERVED
+from redlock_async._queue import SHORTEST_PLACE
+from redlock_async._readwrite import HINT_MS, REFRESH
+from redlock_async._wire import pack
+from redlock_async.testing import Hold, Violation
+
+RUSH = 0.1
+"""Seconds in which readers may still get in that were about to when a writer began to wait, or left."""
+
+LONGEST_STOP = SHORTEST_PLACE - SHORTEST_PLACE / 3 - 0.1
+"""Seconds a waiter may be stopped without losing its place: until then its last sign of life is good."""
+
+BEYOND = 1.02
+"""Of a ttl: what is left of a lease on the nodes is over by then, by whatever clock."""
+
+
+@dataclass(frozen=True)
+class Task(Job):
+    """What one task wants of a kind of lock; of a latch: `count`, `remaining` or `wait`."""
+
+    permits: int = 2
+    downgrade: bool = False
+    """Whether the writer becomes a reader, halfway."""
+    event: str = ""
+
+
+@dataclass(frozen=True)
+class KindSchedule(Schedule):
+    """A schedule in which more is promised than usual."""
+
+    kind: str = ""
+    bound: float | None = None
+    """Seconds that anybody waits at most for what nobody keeps from him; None: not judged, masters or network fail."""
+    ordered: bool = False
+    """Of fair locks: whether who came first must be served first."""
+    count: int = 0
+    """Of a latch: how many events open it."""
+    lossless: bool = True
+    """Of a latch: whether every master keeps what it has stored."""
+    aged: bool = False
+    """Whether the masters have been there for long."""
+    foreign: tuple[float, ...] = ()
+    """When another library takes the lock for `FOREIGN` seconds, if it can."""
+
+    def carried_out(self, clients):
+        """The run of it."""
+        return RUNS[self.kind](self, clients)
+
+
+FOREIGN = 0.3
+
+
+@dataclass
+class Attempt:
+    """One acquire, from its call to its end."""
+
+    number: int
+    job: Task
+    start: float
+    end: float | None = None
+    ahead: set = field(default_factory=set)
+    """(process, place) of all who were in the queue on a quorum when it was called."""
+
+
+class KindRun(Run):
+    """A schedule of one kind."""
+
+    def __init__(self, schedule, clients):
+        super().__init__(schedule, clients)
+        self.attempts = []
+        if schedule.aged:
+            self._age()
+        for at in schedule.foreign:
+            self._simulation.at(at, self._take_foreign)
+
+    def _age(self):
+        """The masters are an hour old: in a fresh cluster slow replies cost the first clients some votes."""
+        for machine in self._simulation.machines:
+            session, born = machine.master.connect(lambda *_: None), int((machine._clock() - 3600) * 1e6)
+            for key in ("born", "founded"):
+                machine.master.receive(session, pack(("SET", RESERVED + key, born)))
+
+    def outcome(self):
+        outcome = super().outcome()
+        outcome.violations += self.check()
+        return outcome
+
+    def check(self):
+        """Every promise of this kind that was broken."""
+        if self.schedule.bound is None:
+            return
+        holds = list(self.recorder.holds())
+        for attempt in self.attempts:
+            if self._struck(attempt):
+                continue
+            end = self._simulation.now if attempt.end is None else attempt.end
+            reasons = [*self.blockers(attempt, holds), *self._disturbances(attempt)]
+            since, idle = longest_gap(attempt.start, end, reasons, self.depth(attempt))
+            if idle > self.schedule.bound:
+                what = f"{attempt.job.kind} of process {attempt.number}, called at {attempt.start:.3f}"
+                yield Violation("liveness", f"{what}, waited {idle:.3f} s from {since:.3f} for nobody")
+
+    def depth(self, _attempt):
+        """How many it takes to keep it waiting."""
+        return 1
+
+    def blockers(self, attempt, holds):
+        """When it is right that it waits: (from, to)."""
+        return [(hold.start, hold.end) for hold in holds if hold.name == attempt.job.name]
+
+    def _struck(self, attempt):
+        """Whether its own process was stopped or killed."""
+        return any(fault.what in TO_PROCESSES and fault.target == attempt.number for fault in self.schedule.faults)
+
+    def _disturbances(self, attempt):
+        """While what a struck process has left behind may be in the way."""
+        for fault in self.schedule.faults:
+            if fault.what in TO_PROCESSES:
+                left = BEYOND * self.schedule.longest_ttl
+                kinds = {job.kind for job in self.schedule.jobs[fault.target]}
+                if "write" in kinds:
+                    left = max(left, HINT_MS / 1000)
+                if "fair" in kinds:
+                    left = max(left, SHORTEST_PLACE)
+                yield from [(fault.at, fault.at + fault.seconds + left + RUSH)] * self.depth(attempt)
+
+    # What processes do
+
+    async def _hold(self, process, redlock, job):
+        attempt = Attempt(self._processes.index(process), job, self._simulation.now)
+        self.attempts.append(attempt)
+        self.called(attempt, redlock)
+        try:
+            async with self.lock(redlock, job) as lease:
+                attempt.end = self._simulation.now
+                self.granted(attempt)
+                with self.recorder.body(process, lease):
+                    await asyncio.sleep(job.work)
+                if job.downgrade:
+                    reading = await lease.downgrade()
+                    async with reading:
+                        with self.recorder.body(process, reading):
+                            await asyncio.sleep(job.work)
+        except ConfigurationError:
+            if not self.may_be_refused:
+                raise
+        finally:
+            if attempt.end is None and not process.dead:
+                attempt.end = self._simulation.now
+
+    may_be_refused = False
+
+    def lock(self, redlock, job):
+        """The lock object a job asks for."""
+        options = {"ttl": job.ttl, "wait": job.wait, "renew": job.renew, "fencing": job.fencing}
+        match job.kind:
+            case "semaphore":
+                return redlock.semaphore(job.name, permits=job.permits, **options)
+            case "lock":
+                return redlock(job.name, **options)
+        return getattr(redlock, job.kind)(job.name, **options)
+
+    def called(self, attempt, redlock):
+        """An acquire begins."""
+
+    def granted(self, attempt):
+        """It has its lease."""
+
+    async def _check_liveness(self, redlock):
+        patience = 6 * self.schedule.longest_ttl + SETTLING
+        kinds = sorted({job.kind for jobs in self.schedule.jobs for job in jobs})
+        for name in self.names:
+            for kind in kinds:
+                job = Task(kind, name, 0.0, 1.0, patience, 0.0, permits=self.usual_permits)
+                try:
+                    lease = await self.lock(redlock, job).acquire()
+                    with suppress(LockLost, QuorumUnavailable):
+                        await lease.release()
+                except (LockTimeout, QuorumUnavailable, ConfigurationError) as error:
+                    self.recorder.violations.append(Violation("liveness", f"{error} (after healing)"))
+
+    @property
+    def names(self):
+        """Of all that is wanted."""
+        return sorted({job.name for jobs in self.schedule.jobs for job in jobs})
+
+    @property
+    def usual_permits(self):
+        """The number of permits most jobs give."""
+        permits = Counter(job.permits for jobs in self.schedule.jobs for job in jobs)
+        return permits.most_common(1)[0][0]
+
+    # What others do
+
+    def _take_foreign(self):
+        """A client of another library: no script, no queue, no hint."""
+        simulation, granted = self._simulation, []
+        name = self.schedule.jobs[0][0].name if self.schedule.jobs[0] else "x"
+        for machine in simulation.machines:
+            if machine.up and not machine.paused:
+                session = machine.master.connect(lambda *_: None)
+                command = pack(("SET", name, "foreign", "NX", "PX", round(FOREIGN * 1000)))
+                if machine.master.receive(session, command).startswith(b"+OK"):
+                    granted.append((machine, session))
+                    machine._await_expiry()
+        if len(granted) > len(simulation.machines) // 2:
+            now = simulation.now
+            self.recorder.further.append(Hold(name, "foreign", now, now + FOREIGN / BEYOND - 0.002))
+        else:
+            for machine, session in granted:
+                machine.master.receive(session, pack(("DEL", name)))
+
+
+class Sharing(KindRun):
+    """Readers and writers: nobody starves, and nobody is kept out by the dead."""
+
+    def blockers(self, attempt, holds):
+        holds = [hold for hold in holds if hold.name == attempt.job.name]
+        alone = [(hold.start, hold.end) for hold in holds if hold.kind != "read"]
+        if attempt.job.kind != "write":
+            # New readers wait for writers that wait. A plain lock waits for everybody, for as long as they come.
+            writers = [other for other in self.attempts if other.job.kind == "write" and other is not attempt]
+            waiting = [(other.start, self._simulation.now if other.end is None else other.end) for other in writers]
+            readers = [(hold.start, hold.end) for hold in holds if hold.kind == "read"]
+            return [*alone, *waiting, *(readers if attempt.job.kind == "lock" else ())]
+        # A writer waits for the readers that are in, for those that get in with it, and for those that get in when
+        # another writer has left, whose hint was the only one until it asks again.
+        rushes = [(attempt.start, RUSH), *((end, RUSH) for _, end in alone)]
+        rushes += [(other.end, REFRESH + RUSH) for other in self.attempts if other.job.kind == "write" and other.end]
+        return alone + [
+            (hold.start, hold.end)
+            for hold in holds
+            if hold.kind == "read"
+            and (hold.start < attempt.start or any(0 <= hold.start - at < rush for at, rush in rushes))
+        ]
+
+    def _struck(self, attempt):
+        # Behind a plain lock of the same process, which holds no reader out, a writer cannot do so either.
+        jobs = self.schedule.jobs[attempt.number]
+        return super()._struck(attempt) or (attempt.job.kind == "write" and any(job.kind == "lock" for job in jobs))
+
+
+class Permits(KindRun):
+    """A semaphore: free slots are found, and everybody means the same number of permits."""
+
+    may_be_refused = True
+
+    def depth(self, attempt):
+        return attempt.job.permits
+
+    def check(self):
+        yield from super().check()
+        holds = sorted(self.recorder.holds(), key=lambda hold: hold.start)
+        for index, hold in enumerate(holds):
+            for other in holds[index + 1 :]:
+                if other.start >= hold.end:
+                    break
+                if other.name == hold.name and other.permits != hold.permits and other.end > other.start:
+                    yield Violation("exclusion", f"of {hold.permits}: {hold}; of {other.permits}: {other}")
+
+
+class Queueing(KindRun):
+    """Fair locks: whoever is in the queue on a quorum is served before everybody who comes later."""
+
+    def called(self, attempt, redlock):
+        if self.schedule.ordered and attempt.job.kind == "fair":
+            attempt.ahead = set(self._queued(redlock._keys.queue(attempt.job.name)))
+
+    def granted(self, attempt):
+        if attempt.job.kind != "fair":
+            return
+        for number, place in sorted(attempt.ahead):
+            if self._waits(number, place) and not self._was_stopped(number):
+                what = (
+                    f"process {attempt.number}, called at {attempt.start:.3f}, was served at {self._simulation.now:.3f}"
+                )
+                ahead = f"process {number}, in the queue on a majority before that"
+                self.recorder.violations.append(Violation("order", f"{what}, before {ahead}"))
+
+    def _queued(self, keys):
+        """Every place that is kept on a quorum now."""
+        kept = Counter()
+        for machine in self._simulation.machines:
+            if machine.up and not machine.paused:
+                stored, now = machine.master.keys(), machine._clock() * 1000
+                until = stored.get(keys[1], {})
+                kept.update(place for place in stored.get(keys[0], {}) if float(until.get(place, 0)) > now)
+        needed = len(self._simulation.machines) // 2 + 1
+        places = {keys[0] + b":" + place for place, times in kept.items() if times >= needed}
+        for number in range(len(self._processes)):
+            yield from ((number, place) for place in places if self._waits(number, place))
+
+    def _waits(self, number, place):
+        process = self._processes[number]
+        engine = self._clients(self.schedule.nodes, number)._running
+        return not process.dead and engine is not None and engine.loop is process.loop and place in engine.contests
+
+    def _was_stopped(self, number):
+        """For so long that its place was lost."""
+        stops = [fault for fault in self.schedule.faults if fault.what in TO_PROCESSES and fault.target == number]
+        return sum(fault.seconds for fault in stops) > LONGEST_STOP
+
+
+class Latching(KindRun):
+    """A latch: opens when all has happened, not before, and for good; what was counted stays counted."""
+
+    def __init__(self, schedule, clients):
+        super().__init__(schedule, clients)
+        self.called_ids, self.counted = {}, {}
+        """When each event was first given, and when it was first counted for sure."""
+        self.least = schedule.count
+        """The fewest missing events that anybody was told of."""
+        self._opens = []
+
+    def check(self):
+        if self.schedule.bound is None:
+            return
+        times = sorted(self.counted.values())
+        complete = times[self.schedule.count - 1] if len(times) >= self.schedule.count else None
+        for number, start, end in self._opens:
+            if complete is not None and end - max(start, complete) > self.schedule.bound:
+                late_by = end - max(start, complete)
+                yield Violation("liveness", f"process {number} heard {late_by:.3f} s late that the latch is open")
+
+    def latch(self, redlock, name):
+        """The latch all of them use."""
+        return redlock.latch(name, count=self.schedule.count)
+
+    async def _hold(self, process, redlock, job):
+        latch, number = self.latch(redlock, job.name), self._processes.index(process)
+        match job.kind:
+            case "count":
+                await self._count(latch, job.event)
+            case "remaining":
+                await self._look(latch)
+            case "wait" if job.wait == 0:
+                await self._look(latch, by_waiting=True)
+            case "wait":
+                start = self._simulation.now
+                await latch.wait(timeout=job.wait)
+                self._opens.append((number, start, self._simulation.now))
+                self._told(0, self.schedule.count)
+
+    async def _count(self, latch, event):
+        self.called_ids.setdefault(event, self._simulation.now)
+        await latch.count_down(event)
+        self.counted.setdefault(event, self._simulation.now)
+
+    async def _look(self, latch, *, by_waiting=False):
+        most = min(self.least, max(self.schedule.count - len(self.counted), 0))
+        if by_waiting:
+            try:
+                await latch.wait(timeout=0)
+                left = 0
+            except LockTimeout:
+                left = None
+        else:
+            left = await latch.remaining()
+        self._told(left, most if self.schedule.lossless else self.schedule.count)
+
+    def _told(self, left, most):
+        """Somebody was told that so many events are missing, where it must be no more than that."""
+        if left is not None and left < 0:
+            self._violated(f"{left} are said to be missing")
+        if left is None:
+            if most == 0:
+                self._violated("it is said to be closed, and it had been open, or complete, before")
+            return
+        if left < self.schedule.count - len(self.called_ids):
+            self._violated(f"{left} are said to be missing when only {sorted(self.called_ids)} had been counted down")
+        if left > most:
+            self._violated(f"{left} are said to be missing, and at most {most} were")
+        self.least = min(self.least, left)
+
+    def _violated(self, what):
+        self.recorder.violations.append(Violation("latch", f"{what}, at {self._simulation.now:.3f}"))
+
+    async def _check_liveness(self, redlock):
+        # A master that lost its data may delay it; but what all the others were told in the meantime is there.
+        complete = self.least == 0 or len(self.counted) >= self.schedule.count
+        for name in self.names:
+            latch = self.latch(redlock, name)
+            try:
+                if complete:
+                    await latch.wait(timeout=1)
+                for number in range(self.schedule.count):
+                    await self._count(latch, f"event {number}")
+                await latch.wait(timeout=1)
+                if await latch.remaining():
+                    self._violated("remaining() says it is closed after wait() has said it is open")
+            except (LockTimeout, QuorumUnavailable) as error:
+                self._violated(f"after healing: {error}")
+
+
+RUNS = {"readers and writers": Sharing, "semaphore": Permits, "fair": Queueing, "latch": Latching}
+
+
+def longest_gap(start, end, reasons, depth=1):
+    """The longest time, and since when, within those two in which fewer than so many of the reasons hold."""
+    changes = sorted(
+        [(max(since, start), 1) for since, until in reasons if until > start and since < end and until > since]
+        + [(until, -1) for since, until in reasons if start < until < end and until > since]
+    )
+    best, at, idle, number = (start, 0.0), start, True, 0
+    for when, change in [*changes, (end, depth)]:
+        number += change
+        if idle and number >= depth:
+            best, idle = max(best, (at, when - at), key=lambda gap: gap[1]), False
+        elif not idle and number < depth:
+            at, idle = when, True
+    return best
+
+
+# Schedules
+
+
+def of_kind(kind, schedule, turn=lambda _luck, job: job, **more):
+    """That schedule as one of a kind, its jobs changed one by one."""
+    luck = Random(~schedule.seed)
+    given = {each.name: getattr(schedule, each.name) for each in fields(Schedule)}
+    given["jobs"] = tuple(
+        tuple(turn(luck, Task(**{each.name: getattr(job, each.name) for each in fields(Job)})) for job in jobs)
+        for jobs in schedule.jobs
+    )
+    return KindSchedule(**given, kind=kind, **more)
+
+
+def calm(seed, luck, kind, jobs, **more):
+    """Masters and network do what they should."""
+    nodes, tail, skew = luck.choice((1, 2, 3, 3, 4, 5, 5)), luck.choice((0.0, 0.02)), luck.choice((0.0, 3600.0))
+    return KindSchedule(seed, nodes, 0.02, tail, skew, tuple(jobs), kind=kind, aged=True, **more)
+
+
+def strike(luck, schedule, number, *, longest=None):
+    """Processes of that schedule are stopped and killed."""
+    last = max(job.at + job.work for jobs in schedule.jobs for job in jobs)
+    found = []
+    for _ in range(number):
+        what, target = luck.choice(TO_PROCESSES), luck.randrange(len(schedule.jobs))
+        seconds = luck.uniform(0.1, longest or 2 * schedule.longest_ttl) if what == "stop" else 0.0
+        found.append(Fault(luck.uniform(0.05, last), what, target, seconds))
+    return replace(schedule, faults=tuple(sorted(found, key=lambda fault: fault.at)))
+
+
+def readers_and_writers(seed):
+    """A stream of readers, dead readers, writers that become readers, and all the faults there are."""
+    luck = Random(seed)
+    return luck.choice(READING)(seed, luck)
+
+
+def _stream(seed, luck):
+    """Readers come and go, and never is there none; a writer wants to get in."""
+    gap, ttl = luck.uniform(0.2, 0.5), luck.choice((0.5, 2.0))
+    number = int(6 / gap)
+
+    def reader(index):
+        at, renew = index * gap + luck.uniform(0, gap / 2), luck.random() < 0.8
+        return Task("read", "x", at, ttl, 10.0, gap * luck.uniform(1.0, 2.0), renew=renew)
+
+    jobs = [tuple(reader(index) for index in range(which, number, 3)) for which in range(3)]
+    for _ in range(luck.randint(1, 2)):
+        at, patient = luck.uniform(0.3, 4.0), luck.random() < 0.7
+        wait = 8.0 if patient else luck.uniform(0.0, 0.4)
+        cancel_after = luck.uniform(0.1, 4.5) if luck.random() < 0.2 else None
+        jobs.append((Task("write", "x", at, ttl, wait, luck.uniform(0, 0.2), cancel_after=cancel_after),))
+    return calm(seed, luck, "readers and writers", jobs, bound=SHARING_BOUND)
+
+
+def _dead_reader(seed, luck):
+    """One reader dies or stops while another goes on, and a writer waits for both."""
+    ttl = luck.choice((2.0, 4.0))
+    dying = Task("read", "x", luck.uniform(0, 0.5), ttl, 5.0, 3 * ttl)
+    living = Task("read", "x", luck.uniform(0, 0.5), ttl, 5.0, luck.uniform(1.2, 3) * ttl, renew=luck.random() < 0.7)
+    writer = Task("write", "x", luck.uniform(0.5, 2 * ttl), ttl, 8 * ttl, 0.1)
+    short = luck.choice((ttl, ttl / 4))
+    other = Task(luck.choice(("lock", "read")), "x", luck.uniform(0, 3 * ttl), short, 8 * ttl, 0.1)
+    jobs = [(dying,), (living,), (writer,), (other,)]
+    seconds = luck.choice((0.0, luck.uniform(0.5, 3) * ttl))
+    fault = Fault(luck.uniform(0.6, 0.8 * ttl), "stop" if seconds else "murder", 0, seconds)
+    return calm(seed, luck, "readers and writers", jobs, bound=SHARING_BOUND, faults=(fault,))
+
+
+def _short_readers(seed, luck):
+    """One reader has a long lease, others short ones, and a writer waits for all of them."""
+    renew = luck.random() < 0.5
+    jobs = [(Task("read", "x", luck.uniform(0, 0.5), 4.0, 5.0, luck.uniform(1, 3.5), renew=renew),)]
+    for _ in range(luck.randint(1, 2)):
+        work = luck.choice((0.0, luck.uniform(0, 0.3)))
+        jobs.append((Task("read", "x", luck.uniform(0, 2), 0.3, 5.0, work, renew=luck.random() < 0.5),))
+    jobs.append((Task("write", "x", luck.uniform(0.2, 3), 2.0, 20.0, 0.1),))
+    schedule = calm(seed, luck, "readers and writers", jobs, bound=SHARING_BOUND)
+    return strike(luck, schedule, 1) if luck.random() < 0.3 else schedule
+
+
+def _downgrades(seed, luck):
+    """Writers that become readers, and others who would like to get in between."""
+    ttl = luck.choice((0.3, 2.0))
+
+    def job():
+        work = luck.choice((0.0, 0.0, luck.uniform(0, 0.05)))
+        kind = luck.choice(("write", "write", "read", "lock"))
+        downgrade = kind == "write" and luck.random() < 0.6
+        return Task(kind, "x", luck.uniform(0, 0.1), ttl, 3.0, work, downgrade=downgrade, fencing=luck.random() < 0.9)
+
+    jobs = [tuple(job() for _ in range(luck.randint(1, 3))) for _ in range(luck.randint(2, 4))]
+    schedule = calm(seed, luck, "readers and writers", jobs)
+    if luck.random() < 0.3:
+        return replace(schedule, foreign=tuple(luck.uniform(0, 1) for _ in range(2)))
+    if luck.random() < 0.5:
+        return schedule
+    return replace(schedule, skew=0.0, faults=any_faults(luck, schedule, luck.randint(1, 4)))
+
+
+def _late_downgrades(seed, luck):
+    """A writer becomes a reader just before its lease is over, and its words reach some masters only after that."""
+    ttl, nodes = 0.3, luck.choice((3, 3, 4, 5))
+    first = Task("write", "x", 0.0, ttl, 1.0, luck.uniform(0.85, 0.93) * ttl, renew=False, downgrade=True)
+    rivals = [
+        (Task(luck.choice(("write", "lock")), "x", luck.uniform(0.05, 0.3), ttl, 3.0, luck.uniform(0, 0.3)),)
+        for _ in range(luck.randint(1, 2))
+    ]
+    lags = tuple(
+        Fault(0.2, "lag", node, luck.uniform(0.01, 0.07), process=0)
+        for node in luck.sample(range(nodes), luck.randint(1, nodes // 2 + 1))
+    )
+    schedule = calm(seed, luck, "readers and writers", [(first,), *rivals], faults=lags)
+    return replace(schedule, nodes=nodes)
+
+
+def _sharing_faults(seed, luck):
+    """Every family of faults."""
+
+    def turn(luck, job):
+        return replace(job, downgrade=job.kind == "write" and luck.random() < 0.3)
+
+    family = luck.choice((mixed, at_expiry, bare_majority, bare_majority, late, asymmetric))
+    return of_kind("readers and writers", family(seed, ("read", "read", "write", "lock")), turn)
+
+
+READING = (
+    _stream,
+    _stream,
+    _dead_reader,
+    _short_readers,
+    _downgrades,
+    _late_downgrades,
+    _sharing_faults,
+    _sharing_faults,
+)
+
+
+def semaphore(seed):
+    """More contenders than permits; some who mean another number; and all the faults there are."""
+    luck = Random(seed)
+    permits = luck.choice((2, 2, 3, 4))
+    if luck.random() < 0.4:
+        family = luck.choice((mixed, mixed, at_expiry, bare_majority, late))
+        odd = luck.choice((0.0, 0.0, 0.2))
+
+        def turn(luck, job):
+            return replace(job, permits=permits + 1 if luck.random() < odd else permits)
+
+        return of_kind("semaphore", family(seed, ("semaphore",)), turn)
+    ttl, span, odd = luck.choice((0.5, 2.0)), luck.choice((0.0, 0.3, 2.0)), luck.choice((0.0, 0.0, 0.3))
+
+    def job():
+        work, renew = luck.choice((0.0, luck.uniform(0.02, 0.3), luck.uniform(0.3, 1.5))), luck.random() < 0.8
+        number = permits + luck.choice((-1, 1)) if luck.random() < odd else permits
+        cancel_after = luck.uniform(0, 1) if luck.random() < 0.15 else None
+        wait = luck.choice((0.0, 8.0, 8.0, 8.0))
+        at = luck.uniform(0, span)
+        return Task("semaphore", "x", at, ttl, wait, work, renew, cancel_after, permits=number)
+
+    jobs = [tuple(job() for _ in range(luck.randint(1, 3))) for _ in range(luck.randint(3, 5))]
+    schedule = calm(seed, luck, "semaphore", jobs, bound=None if odd else SEMAPHORE_BOUND)
+    return strike(luck, schedule, luck.choice((0, 0, 1)))
+
+
+def fair(seed):
+    """A queue; waiters that give up, stop or die; masters that are away, no more than a majority can do without."""
+    luck = Random(seed)
+    if luck.random() < 0.25:
+        family = luck.choice((mixed, mixed, at_expiry, bare_majority, late))
+        return of_kind("fair", family(seed, ("fair", "fair", "fair", "lock")))
+    ttl, span = luck.choice((1.0, 4.0)), luck.choice((0.02, 0.5, 2.0))
+
+    def job():
+        work, wait = (
+            luck.choice((0.0, 0.02, luck.uniform(0.05, 0.4))),
+            luck.choice((0.0, luck.uniform(0.1, 1), 30.0, 30.0)),
+        )
+        cancel_after = luck.uniform(0, 2) if luck.random() < 0.2 else None
+        return Task("fair", "x", luck.uniform(0, span), ttl, wait, work, cancel_after=cancel_after)
+
+    jobs = [tuple(job() for _ in range(luck.randint(1, 4))) for _ in range(luck.randint(2, 4))]
+    schedule = calm(seed, luck, "fair", jobs, ordered=True, bound=FAIR_BOUND)
+    if luck.random() < 0.5:
+        return strike(luck, schedule, luck.choice((0, 1, 1, 2)), longest=3.0)
+    away = luck.sample(range(schedule.nodes), schedule.nodes - schedule.nodes // 2 - 1)
+    found = []
+    for node in away:
+        for _ in range(luck.randint(0, 2)):
+            what = luck.choice(
+                ("pause", "kill", "kill silently", "restart", "reset", "cut", "black hole", "hold replies")
+            )
+            at, seconds = luck.uniform(0.05, 0.1 + span), luck.uniform(0.05, 3.0)
+            found.append(Fault(at, what, node, 0.0 if what == "reset" else seconds))
+    found.sort(key=lambda fault: fault.at)
+    return replace(schedule, bound=None, tail=luck.choice((0.0, 0.05)), slowest=0.1, faults=tuple(found))
+
+
+def latch(seed):
+    """Events that are counted in several processes, some twice, some by halves; others who look and wait."""
+    luck = Random(seed)
+    if luck.random() < 0.25:
+        return _seen_by_halves(seed, luck)
+    count, span = luck.choice((1, 2, 3, 5)), luck.choice((0.02, 0.3, 3.0))
+
+    def job():
+        kind = luck.choice(("count", "count", "remaining", "remaining", "wait"))
+        wait = luck.choice((0.0, 0.0, 20.0)) if kind == "wait" else 10.0
+        event = f"event {luck.randrange(count + 1)}" if kind == "count" else ""
+        cancel_after = luck.choice((luck.uniform(0, 0.003), luck.uniform(0, 0.5))) if luck.random() < 0.2 else None
+        return Task(kind, "x", luck.uniform(0, span), 1.0, wait, 0.0, cancel_after=cancel_after, event=event)
+
+    jobs = [tuple(job() for _ in range(luck.randint(2, 6))) for _ in range(luck.randint(2, 4))]
+    schedule = calm(seed, luck, "latch", jobs, count=count, bound=LATCH_BOUND)
+    what = luck.choice(("nothing", "delays", "faults", "losses"))
+    if what == "nothing":
+        return schedule
+    schedule = replace(schedule, bound=None, tail=luck.choice((0.0, 0.1, 0.4)), slowest=luck.choice((0.02, 0.2, 1.0)))
+    if what == "delays":
+        return schedule
+    if what == "faults":
+        found = any_faults(luck, schedule, luck.randint(1, 6))
+        return replace(schedule, faults=tuple(fault for fault in found if fault.what not in {"wipe", "restart empty"}))
+    # Those that lose their data are the only ones that fail: all others have been told everything.
+    losing = luck.sample(range(schedule.nodes), schedule.nodes - schedule.nodes // 2 - 1)
+    found = [
+        Fault(luck.uniform(0.05, 0.1 + span), what, node, 0.0 if what == "wipe" else luck.uniform(0.02, 1.0))
+        for node in losing
+        for what in luck.sample(("wipe", "restart empty"), luck.randint(1, 2))
+    ]
+    found.sort(key=lambda fault: fault.at)
+    return replace(schedule, lossless=False, faults=tuple(found))
+
+
+def _seen_by_halves(seed, luck):
+    """What one process counts reaches one master long before the rest; one that looks is far from some, others near."""
+    count, nodes, far = luck.choice((1, 2, 3)), luck.choice((3, 3, 4, 5)), luck.uniform(0.01, 0.1)
+    near = luck.randrange(nodes)
+
+    def looks(number):
+        times = (0.0, *(luck.uniform(0.1, 0.6) for _ in range(number)))
+        return tuple(Task("remaining", "x", at, 1.0, 10.0, 0.0) for at in times)
+
+    counting = tuple(
+        Task("count", "x", luck.uniform(0.1, 0.4), 1.0, 10.0, 0.0, cancel_after=0.01, event=f"event {number}")
+        for number in range(count)
+    )
+    lags = [Fault(0.05, "lag", node, 1.0, process=0) for node in range(nodes) if node != near]
+    lags += [Fault(0.05, "lag", node, far, process=1) for node in luck.sample(range(nodes), nodes // 2 + 1)]
+    jobs = [(*looks(0), *counting), looks(4), looks(12)]
+    schedule = calm(seed, luck, "latch", jobs, count=count, faults=tuple(lags))
+    return replace(schedule, nodes=nodes)
+
+
+SHARING_BOUND = 1.0
+SEMAPHORE_BOUND = 1.0
+FAIR_BOUND = 0.8
+LATCH_BOUND = 0.5
+
+OF_KINDS = {
+    "readers and writers": readers_and_writers,
+    "semaphore": semaphore,
+    "fair": fair,
+    "latch": latch,
+}
+FAMILIES.update(OF_KINDS)
