@@ -101,7 +101,7 @@ class Contender:
     async def run(self):
         """One task: again and again another kind of lock, at times cancelled at a random moment."""
         chance = self.random
-        # Not for ever: redis-py's asyncio.wait_for loses a cancellation that comes with the register's answer (Python 3.11).
+        # Not for ever: on Python 3.11 redis-py loses a cancellation that comes together with the register's answer.
         while not asyncio.current_task().cancelling():
             (kind,) = chance.choices(list(KINDS), KINDS.values())
             turn = asyncio.create_task(self.latch() if kind == "latch" else self.turn(kind))

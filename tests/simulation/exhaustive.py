@@ -455,8 +455,7 @@ class Alone(Trial):
         await asyncio.sleep(max(self._begun_at + HEAL + SETTLING - simulation.now, 0.1))
         self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
         self._violations += [Violation("left", what) for what in clean(engine)]
-        if sum(node.abstains is not None for node in engine.nodes) <= s.spare or s.action != "first":
-            await self._works_again()
+        await self._works_again()
         await self._redlock.aclose()
 
     # The operation
@@ -624,8 +623,11 @@ class Alone(Trial):
         await redlock.aclose()
 
     async def _at_once(self, redlock):
+        s, nodes = self._situation, redlock._engine().nodes
+        if s.action == "first" and sum(node.abstains is not None for node in nodes) > s.spare:
+            return  # those that could not store their birth are taken for young, and held out for a ttl
         begun = self._simulation.now
-        lease = await lock_of(redlock, self._situation.kind, 0).try_acquire()
+        lease = await lock_of(redlock, s.kind, 0).try_acquire()
         if lease is None:
             self._wrong("not free again")
             return

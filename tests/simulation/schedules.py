@@ -244,7 +244,7 @@ def late(seed, kinds=("lock",)):
 
 
 def reconnects(seed, kinds=("lock",)):
-    """Connections that end while they are being made, and processes that are stopped just then and see it all at once."""
+    """Connections that end while they are made, and processes that are stopped just then and see it all at once."""
     luck = Random(seed)
     nodes, ttl = luck.choice((1, 1, 2, 3)), luck.choice((0.5, 5.0))
     jobs = tuple(

@@ -5,7 +5,7 @@ from schedules import Fault, Job, Schedule
 
 
 def test_a_far_master_does_not_make_near_ones_look_young():
-    """How old a node's data is, is told from where one stands: in a cluster's first ttl that must not hold anybody out."""
+    """How old data is, is told from where one stands: in a cluster's first ttl that must hold nobody out."""
     far = Fault(0.0, "lag", 0, 0.05, process=1)
     jobs = (
         (Job("lock", "x", at=0.0, ttl=5.0, wait=1.0, work=0.0),),
