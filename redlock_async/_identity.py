@@ -30,8 +30,8 @@ class Mark:
     """How old a node's data is, how long leases may have stood, and the longest ttl in use."""
 
     read_at: float
-    born: int
-    """When its data began, by its own clock in µs."""
+    born: int | None
+    """When its data began, by its own clock in µs; None if it refuses to remember (OOM, say)."""
     age: float
     """For how many seconds it had kept its data at `read_at`."""
     longest_ttl: float
@@ -44,8 +44,13 @@ class Mark:
 
     @property
     def witness(self) -> bool:
-        """Whether it has kept its data since the founding: what joined later was only told of it."""
+        """Whether it has kept its data since the founding: both are told by its own clock, which may be wrong."""
         return self.founded is not None and self.age >= self.founded - SAME_BIRTH
+
+    @property
+    def late(self) -> bool:
+        """Whether it only knows of the founding by hearsay: its data began later."""
+        return self.founded is not None and not self.witness
 
 
 def questions(probe: bytes, *, pushes: bool) -> list[tuple[bytes | str | int, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -64,8 +63,6 @@ class Masters:
         self._opened_at: float | None = None
         self._reassess_timer: asyncio.TimerHandle | None = None
         self._unfit: dict[int, ConfigurationError] = {}
-        self._told_at: dict[Node, float] = {}
-        """When each node was last told of the founding."""
         self._fresh_warned = False
         self._up = 0
         self._reported = 0
@@ -150,9 +147,11 @@ class Masters:
     def mark_command(self) -> Call:
         """Reads a node's age, and tells it the longest ttl we use and since when leases may stand."""
         founded_at = self._founded_at
-        since = -1 if founded_at is None else round((self.now() - founded_at) * 1e6)
+        return self._mark(-1 if founded_at is None else round((self.now() - founded_at) * 1e6))
+
+    def _mark(self, since: int, *, anew: bool = False) -> Call:
         keys = (self._keys.born, self._keys.longest_ttl, self._keys.founded)
-        return Call("node_mark", len(keys), *keys, round(self.longest_ttl * 1000), since)
+        return Call("node_mark", len(keys), *keys, round(self.longest_ttl * 1000), since, int(anew))
 
     def use_ttl(self, ttl: float) -> None:
         """Before the first lease of that length: a restarted node must stay out of the vote for as long."""
@@ -185,8 +184,9 @@ class Masters:
             if age is not None and age >= longest:
                 node.forgot = False  # whatever it has forgotten is over
         forgot = [node.forgot for node in self.nodes]
-        founded = None if (since := self._founded_at) is None else now - since
-        holds = held_out(ages, self.needed, longest, founded, strict=self._strict, forgot=forgot)
+        nobody_saw_it = self._nobody_saw_the_founding
+        late = [mark is not None and mark.late and not nobody_saw_it for mark in marks]
+        holds = held_out(ages, self.needed, longest, late, strict=self._strict, forgot=forgot)
         for node, hold in zip(self.nodes, holds, strict=True):
             if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
@@ -209,31 +209,38 @@ class Masters:
 
     @property
     def _founded_at(self) -> float | None:
-        """Since when, by our clock, leases may stand; None if no node is left that has kept its data since then.
+        """Since when, by our clock, leases may stand; None if no node that we know has kept its data since then.
 
-        Told by when the answers came, where ages are told by when they were asked for: taken the other way round, a far
-        node would make near ones look younger than the founding by its own distance.
+        Told by when the answers came: it is for nodes that began later, and must not make them look older.
         """
         marks = [node.mark for node in self.nodes if node.mark is not None and node.mark.witness]
         return min((mark.answered_at - mark.founded for mark in marks if mark.founded is not None), default=None)
+
+    @property
+    def _nobody_saw_the_founding(self) -> bool:
+        """Whether all nodes are known, and none has kept its data since the founding: it means nothing any more."""
+        return all(node.mark is not None and not node.mark.witness for node in self.nodes)
 
     def _found(self, holds: Sequence[float]) -> None:
         """A majority is there: have every node remember since when, before it grants anything.
 
         On each connection that stands before our first acquire: no lease is granted by a node that was not told.
         """
-        marked = [(node, node.mark) for node in self.nodes if node.mark is not None]
-        founded_at, now = self._founded_at, self.now()
-        if founded_at is None:
-            if len(marked) - sum(hold > 0 for hold in holds) < self.needed:
-                return
-            founded_at = now
-        for node, mark in marked:
+        now, founded_at = self.now(), self._founded_at
+        there = [node for node, hold in zip(self.nodes, holds, strict=True) if node.mark is not None and not hold]
+        first = not any(node.mark is not None and node.mark.founded is not None for node in self.nodes)
+        anew = founded_at is None and (first or self._nobody_saw_the_founding)
+        if anew and len(there) < self.needed:
+            return
+        for node in self.nodes:
+            mark = node.mark
+            if mark is None or (mark.founded is not None and not anew) or (founded_at is None and not anew):
+                continue
             # Not again at once when it refuses to remember (OOM): it will refuse to grant, too.
-            if mark.founded is None and self._told_at.get(node, -math.inf) + 1.0 <= now:
-                self._told_at[node] = now
-                node.mark = replace(mark, founded=mark.answered_at - founded_at)
-                node.mark_again(doubt=False)
+            if node.told_at + 1.0 <= now:
+                node.told_at = now
+                node.mark = replace(mark, founded=0.0 if anew else mark.answered_at - (founded_at or now))
+                node.tell_mark(self._mark(0 if anew else round((now - (founded_at or now)) * 1e6), anew=anew))
 
     def _hold_is_over(self) -> None:
         self._reassess_timer = None

@@ -30,12 +30,14 @@ RETRY_FROM, RETRY_UPTO = 0.05, 1.0
 """Seconds between attempts to connect: doubling, jittered, never on anybody's critical path."""
 
 FEW = 1024
-"""Releases kept for a node that is down before the list is looked through for those that time has settled."""
+"""What is kept for a node that is down before the list is looked through for what time has settled."""
 
 PRELOADED = (
     "mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release",
-    "semaphore_acquire", "semaphore_extend",
+    "semaphore_acquire", "semaphore_extend", "semaphore_retain", "read_release", "fair_leave",
 )  # fmt: skip
+"""Scripts each server is given on connecting: those of the usual path, and those that clean up. A client that closes
+right behind a release hears no more of a server that did not know the script."""
 
 
 class State(Enum):
@@ -106,7 +108,8 @@ class Node:
         self._task: asyncio.Task[None] | None = None
         self._orphans: list[tuple[float, Command]] = []
         self._prune_at = FEW
-        self._pause = RETRY_FROM
+        self._short_lived = RETRY_FROM
+        """The pause after a connection that did not last."""
         self._adopted_at = -math.inf
         """When a connection was last taken into use."""
         self._closed = False
@@ -130,6 +133,8 @@ class Node:
         self.mark: Mark | None = None
         self.latency = 0.0
         """The shortest round trip seen on connecting, in seconds."""
+        self.told_at = -math.inf
+        """When it was last told of the founding."""
         self.forgot = False
         """Whether we have seen it with older data than it has now."""
         self.dialect = Dialect.PLAIN
@@ -213,10 +218,13 @@ class Node:
         self._task = self._cluster.loop.create_task(self._connect(), name=f"redlock connect {self.label}")
 
     async def _connect(self) -> None:
+        pause = RETRY_FROM
         if self._cluster.now() - self._adopted_at < RETRY_UPTO:
-            await self._rest()  # a server that ends each connection as soon as it is made is not to be asked for ever
+            # A server that ends each connection as soon as it is made is not to be asked for ever.
+            await self._rest(self._short_lived)
+            self._short_lived = min(2 * self._short_lived, RETRY_UPTO)
         else:
-            self._pause = RETRY_FROM
+            self._short_lived = RETRY_FROM
         while not self._closed:
             try:
                 await self._connect_once()
@@ -225,12 +233,12 @@ class Node:
             else:
                 self._adopted_at = self._cluster.now()
                 return
-            await self._rest()
+            await self._rest(pause)
+            pause = min(2 * pause, RETRY_UPTO)
 
-    async def _rest(self) -> None:
+    async def _rest(self, pause: float) -> None:
         """The pause between two attempts."""
-        await asyncio.sleep(self._pause * self._cluster.random.uniform(0.5, 1.0))
-        self._pause = min(2 * self._pause, RETRY_UPTO)
+        await asyncio.sleep(pause * self._cluster.random.uniform(0.5, 1.0))
 
     async def _connect_once(self) -> None:
         cluster = self._cluster
@@ -311,7 +319,7 @@ class Node:
         """Learn how old the node's data is; it does not vote until that is known."""
         self._doubt(NodeRefused("it is being asked whether it still has its data"))
         ask = Ask(self._cluster.loop, self._cluster.now())
-        self._send_mark(ask)
+        self._send_mark(self._cluster.mark_command(), ask)
         reply = await ask.future
         took = self._cluster.now() - ask.started_at
         self.latency = min(took, self.latency) if self.latency else took
@@ -320,9 +328,10 @@ class Node:
         except MISREAD as exc:
             raise unreadable(reply, exc) from exc
 
-    def _send_mark(self, receiver: Receiver) -> None:
+    def _send_mark(self, command: Command, receiver: Receiver) -> None:
+        """Read the node's mark, and tell it what it is to remember."""
         if self.wire is not None:
-            self.wire.send(self._cluster.mark_command().pack_with_source(), receiver)
+            self.wire.send(command.pack_with_source(), receiver)
 
     def _marked(self, read_at: float, reply: object) -> None:
         if isinstance(reply, ErrorReply):
@@ -330,12 +339,17 @@ class Node:
         node_time, born, longest, founding = cast("list[int]", reply)  # node_mark.lua
         if not type(node_time) is type(born) is type(longest) is type(founding) is int:
             raise TypeError
-        if self.mark is not None and born != self.mark.born:
+        stored = born if born >= 0 else None
+        if self.mark is not None and self.mark.born is not None and stored != self.mark.born:
             self.forgot = True
+        age = (node_time - born) / 1e6 if stored is not None else 0.0
         founded = (node_time - founding) / 1e6 if founding >= 0 else None
-        age, now = (node_time - born) / 1e6, self._cluster.now()
-        self.mark = Mark(read_at, born, age, longest / 1e3, founded, now, node_time / 1e6)
+        self.mark = Mark(read_at, stored, age, longest / 1e3, founded, self._cluster.now(), node_time / 1e6)
         self._doubt(None)
+
+    def tell_mark(self, command: Command) -> None:
+        """The same on a connection that is in use."""
+        self._send_mark(command, Remark(self, self._cluster.now()))
 
     def mark_again(self, *, doubt: bool) -> None:
         """Read the mark once more: it was changed, or the node was flushed.
@@ -345,7 +359,7 @@ class Node:
         """
         if doubt:
             self._doubt(NodeRefused("it is being asked whether it still has its data"))
-        self._send_mark(Remark(self, self._cluster.now()))
+        self.tell_mark(self._cluster.mark_command())
 
     def marked_again(self, read_at: float, reply: object) -> None:
         """The answer to `mark_again`."""

@@ -63,34 +63,33 @@ def held_out(
     ages: Sequence[float | None],
     needed: int,
     longest_ttl: float,
-    founded: float | None,
+    late: Sequence[bool],
     *,
     strict: bool,
     forgot: Sequence[bool] = (),
 ) -> list[float]:
     """For each node, the seconds until it may vote; 0 when it may now.
 
-    `ages` is how long each node has kept its data, None where that is not known; `founded` is for how long a majority
-    has been there to grant anything, if a node that has kept its data since then says so; `forgot` says which of them
-    we have seen with older data before. A node whose data is younger than the longest ttl in use may have forgotten a
-    lease that still stands, and its vote could make a second holder.
+    `ages` is how long each node has kept its data, None where that is not known; `late` says which of them began after
+    a majority was first there to grant anything, `forgot` which of them we have seen with older data before. A node
+    whose data is younger than the longest ttl in use may have forgotten a lease that still stands, and its vote could
+    make a second holder.
 
     What tells such a node from one of a fresh cluster is the others: the data of a fresh cluster is equally young
-    everywhere. So a node is trusted when it kept its data for as long as a majority existed to grant anything: that is,
-    when it is no younger than the founding and than the `needed`-th oldest. The latter alone would not do: where some
-    masters were down at first, they are as young as one that has just lost its data. A node we know nothing of is taken
-    for old, because guessing the other way could elect twice, while this costs at most one ttl. A majority that lost
-    its data at once cannot be told from a fresh cluster by anybody who comes new, so those who saw it treat it alike.
+    everywhere. So a node is trusted when it kept its data for as long as a majority existed to grant anything: when it
+    is no younger than the `needed`-th oldest, and not late. The first alone would not do: where some masters were down
+    at first, they are as young as one that has just lost its data. A node we know nothing of is taken for old, because
+    guessing the other way could elect twice, while this costs at most one ttl. When all have lost their data at once
+    they cannot be told from a fresh cluster by anybody who comes new, so those who saw it treat it alike.
     """
     ranked = sorted((math.inf if age is None else age for age in ages), reverse=True)
     founding = ranked[needed - 1]
     if founding == math.inf:  # a majority is unknown: judge by the oldest that is known
         founding = max((age for age in ages if age is not None), default=0.0)
-    founding = max(founding, founded or 0.0)
     seen_to_forget = forgot if 0 < sum(forgot) < needed else [False] * len(ages)
     return [
         longest_ttl - age
-        if age is not None and age < longest_ttl and (strict or forgetful or age < founding - SAME_BIRTH)
+        if age is not None and age < longest_ttl and (strict or forgetful or joined_late or age < founding - SAME_BIRTH)
         else 0.0
-        for age, forgetful in zip(ages, seen_to_forget, strict=True)
+        for age, forgetful, joined_late in zip(ages, seen_to_forget, late, strict=True)
     ]

@@ -30,6 +30,9 @@ SHORTEST_TTL = 0.01
 
 LONGEST_TTL = 366 * 24 * 3600.0
 
+LONGEST = 100 * LONGEST_TTL
+"""Of any other duration: what the servers' clocks can count, and more than anybody means."""
+
 GRACE = 0.25
 """Seconds before the end of its validity at which a body is cancelled, so that its cleanup runs inside it."""
 
@@ -66,8 +69,8 @@ def _is_text(value: str) -> bool:
 def positive(option: str, value: object) -> float:
     """A duration that is one, and that the servers' clocks can count."""
     number = seconds(option, value)
-    if not 0 < number <= LONGEST_TTL:
-        msg = f"{option} must be more than 0 seconds and at most 366 days, not {shown(value)}"
+    if not 0 < number <= LONGEST:
+        msg = f"{option} must be more than 0 seconds and at most 36,600 days, not {shown(value)}"
         raise ConfigurationError(msg)
     return number
 
@@ -137,8 +140,8 @@ class Options:
     ) -> Options:
         """These options with the call's own, each checked."""
         hold = seconds("hold_at_least", hold_at_least)
-        if not 0 <= hold <= LONGEST_TTL:
-            msg = f"hold_at_least must be from 0 seconds to 366 days, not {shown(hold_at_least)}"
+        if not 0 <= hold <= LONGEST:
+            msg = f"hold_at_least must be from 0 seconds to 36,600 days, not {shown(hold_at_least)}"
             raise ConfigurationError(msg)
         most = None if max_hold is None else positive("max_hold", max_hold)
         if most is not None and hold > most:

@@ -6,6 +6,7 @@ It knows bytes and order, nothing of locks, nodes or retries. The only module th
 from __future__ import annotations
 
 import asyncio
+import logging
 import reprlib
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +28,8 @@ MISREAD = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryE
 
 
 def unreadable(reply: object, why: Exception) -> ConnectionError:
-    """The error for a reply that cannot be the answer to what was asked."""
+    """The error for a reply that cannot be the answer to what was asked; logged, for it may also be our own mistake."""
+    logging.getLogger("redlock_async").warning("a reply could not be read: %s", reprlib.repr(reply), exc_info=why)
     error = ConnectionError(f"the server's reply makes no sense here: {reprlib.repr(reply)}")
     error.__cause__ = why
     return error

@@ -134,8 +134,9 @@ class Lease:
             fence=holding.fence,
             ttl=holding.ttl,
             renew=holding.renews,
-            until=holding.until,
-            clock=holding.keeper.world.clock(),
+            # One that came from elsewhere and was never confirmed here has no deadline that could be read.
+            until=holding.until if holding.confirmed else 0.0,
+            clock=holding.keeper.world.clock() if holding.confirmed else None,
         )
         holding.hand_on()
         return detached.write()

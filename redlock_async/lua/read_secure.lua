@@ -29,6 +29,8 @@ local fence = tonumber(ARGV[4])
 local stored = redis.call('INCRBY', KEYS[3], 0)
 -- Readers that join share what the register holds, so the first one leaves it above every earlier writer.
 if first then fence = math.max(fence, stored + 1) end
+-- It was missing: as in mutex_acquire.lua, it does not start in the past.
+if stored == 0 then fence = math.max(fence, time[1] * 1000000 + time[2] - 1000000) end
 if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence)) end
 -- The last command that touches the lock reads it: our own write would have disarmed client tracking.
 redis.call('EXISTS', lock)

@@ -16,6 +16,8 @@ redis.call('SET', lock, ARGV[3], 'PX', stay)
 -- Readers that join share what the register holds: it must be above every writer's before them, ours included.
 local above = tonumber(ARGV[4]) + 1
 local stored = redis.call('INCRBY', KEYS[3], 1)
+-- It was missing: as in mutex_acquire.lua, it does not start in the past.
+if stored == 1 then above = math.max(above, time[1] * 1000000 + time[2] - 1000000) end
 if stored < above then redis.call('SET', KEYS[3], string.format('%.0f', above)) end
 redis.call('EXISTS', lock)
 return 1

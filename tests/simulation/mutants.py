@@ -373,8 +373,8 @@ def founding_is_not_looked_at():
     """A node is only compared with what a majority has, and not with the first majority there was."""
     real = _masters.held_out
 
-    def without(ages, needed, longest, _founded, **rest):
-        return real(ages, needed, longest, None, **rest)
+    def without(ages, needed, longest, late, **rest):
+        return real(ages, needed, longest, [False] * len(late), **rest)
 
     with patch.object(_masters, "held_out", without):
         yield

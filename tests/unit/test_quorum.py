@@ -148,17 +148,16 @@ def test_validity_is_the_ttl_less_drift_and_two_milliseconds():
 # Held out
 
 
-def hold(ages, *, longest=TTL, founded=None, strict=False, forgot=()):
+def hold(ages, *, longest=TTL, late=None, strict=False, forgot=()):
     """The seconds each of these nodes is held out for."""
-    return held_out(ages, majority(len(ages)), longest, founded, strict=strict, forgot=forgot)
+    return held_out(ages, majority(len(ages)), longest, late or [False] * len(ages), strict=strict, forgot=forgot)
 
 
-def test_a_node_that_is_younger_than_the_founding_is_held_out():
-    """Two of three are equally young, one of them because it was down at first: the third remembers the majority."""
+def test_a_node_that_began_after_the_founding_is_held_out():
+    """Two of three are equally young, one of them because it was down at first: the third has seen a majority."""
     assert hold([3.0, 1.0, 1.0]) == [0.0, 0.0, 0.0]
-    assert hold([3.0, 1.0, 1.0], founded=2.0) == [0.0, TTL - 1.0, TTL - 1.0]
-    assert hold([3.0, 1.0, 1.0], founded=1.0) == [0.0, 0.0, 0.0]
-    assert hold([3.0, TTL, TTL], founded=TTL + 1) == [TTL - 3.0, 0.0, 0.0]
+    assert hold([3.0, 1.0, 1.0], late=[False, True, True]) == [0.0, TTL - 1.0, TTL - 1.0]
+    assert hold([TTL + 1, TTL, TTL], late=[False, True, True]) == [0.0, 0.0, 0.0]
 
 
 @every_size
