@@ -37,11 +37,12 @@ class Count:
         """
         look = await self._majority(engine, deadline, lambda: Look(engine, self, seen))
         look.decided = True
-        complete = self.complete(seen)
+        # As of now: what late answers add meanwhile is not stored by a majority.
+        complete, ids = self.complete(seen), frozenset(seen.ids)
         if look.lacking:
-            await self._majority(engine, deadline, lambda: Write(engine, self, seen.ids, opening=complete))
+            await self._majority(engine, deadline, lambda: Write(engine, self, ids, opening=complete))
             seen.mended = not complete
-        return 0 if complete else self.of - len(seen.ids)
+        return 0 if complete else self.of - len(ids)
 
     def complete(self, seen: Seen) -> bool:
         """Whether that is enough to be open."""

@@ -54,6 +54,7 @@ class Masters:
         self.probe_key = keys.probe
         self._keys = keys
         self._strict = settings.strict_restart
+        self._drift_factor = settings.drift_factor
         self._events = events
         self._watcher = watcher
         self.longest_ttl = settings.options.ttl
@@ -163,8 +164,8 @@ class Masters:
 
     def changed(self, node: Node) -> None:
         """A node came, went, or was marked."""
-        self._reassess()
         self._look(node)
+        self._reassess()
         bit = 1 << node.index
         if node.ready and not self._up & bit:
             self._up |= bit
@@ -186,7 +187,10 @@ class Masters:
         forgot = [node.forgot for node in self.nodes]
         nobody_saw_it = self._nobody_saw_the_founding
         late = [mark is not None and mark.late and not nobody_saw_it for mark in marks]
-        holds = held_out(ages, self.needed, longest, late, strict=self._strict, forgot=forgot)
+        founded_at = self._founded_at
+        # Told by another node's clock than the ages that it is compared with.
+        founded = 0.0 if founded_at is None else (now - founded_at) * (1 - 2 * self._drift_factor)
+        holds = held_out(ages, self.needed, longest, late, founded, strict=self._strict, forgot=forgot)
         for node, hold in zip(self.nodes, holds, strict=True):
             if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
@@ -226,6 +230,8 @@ class Masters:
 
         On each connection that stands before our first acquire: no lease is granted by a node that was not told.
         """
+        if not self._started.is_set():
+            return  # somebody who knows better may be among those that are still being asked
         now, founded_at = self.now(), self._founded_at
         there = [node for node, hold in zip(self.nodes, holds, strict=True) if node.mark is not None and not hold]
         first = not any(node.mark is not None and node.mark.founded is not None for node in self.nodes)
