@@ -146,6 +146,9 @@ class Claim:
         """Whether all of it was ours until then."""
         return reply == 1
 
+    def giving_up(self, refusals: int, spare: int) -> None:
+        """An attempt with so many refusals did not win, and its releases go out next."""
+
     def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - for those that learn
         """Learn from a refused attempt; True when another, differently put, is worth it at once."""
         return False

@@ -69,7 +69,7 @@ class Line:
         """Take the place that its ticket gives it."""
         insort(self._waiting, claim, key=_rank)
         if self._waiting[0] is not claim:
-            self._keep([claim])  # the first brings its place with its attempts
+            self.keep([claim])  # the first brings its place with its attempts
         if self._timer is None:
             self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
 
@@ -116,9 +116,10 @@ class Line:
         """Tell the nodes that all who wait here are alive."""
         self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
         for start in range(0, len(self._waiting), BATCH):
-            self._keep(self._waiting[start : start + BATCH])
+            self.keep(self._waiting[start : start + BATCH])
 
-    def _keep(self, claims: Sequence[Waiter]) -> None:
+    def keep(self, claims: Sequence[Waiter]) -> None:
+        """Have the nodes keep the places of those, and put back what they lack."""
         places: list[int | bytes] = []
         for claim in claims:
             places += (claim.ticket or 0, claim.id)
@@ -161,7 +162,11 @@ class Keep(Round):
 
     def may_send_again(self, bit: int) -> bool:
         # Not behind the back of one who has left meanwhile.
-        return bool(self._open & bit) and all(claim in self._line for claim in self._claims)
+        again = bool(self._open & bit) and all(claim in self._line for claim in self._claims)
+        if again:
+            for claim in self._claims:
+                claim.signed = True  # it may cross an attempt that wins: then that node is to be told
+        return again
 
 
 def _rank(claim: Waiter) -> tuple[int, bytes]:

@@ -34,7 +34,7 @@ FEW = 1024
 
 PRELOADED = (
     "mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release",
-    "semaphore_acquire", "semaphore_extend", "semaphore_retain", "read_release", "fair_leave",
+    "semaphore_acquire", "semaphore_extend", "semaphore_secure", "semaphore_retain", "read_release", "fair_leave",
 )  # fmt: skip
 """Scripts each server is given on connecting: those of the usual path, and those that clean up. A client that closes
 right behind a release hears no more of a server that did not know the script."""

@@ -92,6 +92,11 @@ class Fair(Mutex):
             self._line.join(self)
         return await self._line.turn(self, deadline)
 
+    def giving_up(self, refusals: int, spare: int) -> None:
+        if self._line is not None and refusals <= spare:
+            # Nodes that granted have taken its place away: put back in front of the release, or others would pass.
+            self._line.keep([self])
+
     def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - it is enough that there are any
         return self._line is None and self._patient is True
 

@@ -71,18 +71,19 @@ def held_out(
 ) -> list[float]:
     """For each node, the seconds until it may vote; 0 when it may now.
 
-    `ages` is how long each node has kept its data, None where that is not known; `late` says which of them began after
-    a majority was first there to grant anything, as far as they have been told, and `founded` for how long at least that
-    has been so, as far as any node can tell; `forgot` says which of them we have seen with older data before. A node
-    whose data is younger than the longest ttl in use may have forgotten a lease that still stands, and its vote could
-    make a second holder.
+    `ages` is how long each node has kept its data, None where that is not known; `late` says which of them began
+    after a majority was first there to grant anything, as far as they have been told, and `founded` for how long at
+    least that has been so, as far as any node can tell; `forgot` says which of them we have seen with older data
+    before. A node whose data is younger than the longest ttl in use may have forgotten a lease that still stands, and
+    its vote could make a second holder.
 
     What tells such a node from one of a fresh cluster is the others: the data of a fresh cluster is equally young
-    everywhere. So a node is trusted when it kept its data for as long as a majority existed to grant anything: when it
-    is no younger than the `needed`-th oldest and than the founding. The first alone would not do: where some masters
-    were down at first, they are as young as one that has just lost its data. A node we know nothing of is taken for old, because
-    guessing the other way could elect twice, while this costs at most one ttl. When all have lost their data at once
-    they cannot be told from a fresh cluster by anybody who comes new, so those who saw it treat it alike.
+    everywhere. So a node is trusted when it kept its data for as long as a majority existed to grant anything: when
+    it is no younger than the `needed`-th oldest and than the founding. The first alone would not do: where some
+    masters were down at first, they are as young as one that has just lost its data. A node we know nothing of is
+    taken for old, because guessing the other way could elect twice, while this costs at most one ttl. When all have
+    lost their data at once they cannot be told from a fresh cluster by anybody who comes new, so those who saw it
+    treat it alike.
     """
     ranked = sorted((math.inf if age is None else age for age in ages), reverse=True)
     founding = ranked[needed - 1]

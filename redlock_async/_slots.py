@@ -135,9 +135,10 @@ class Slots(Claim):
         return Call("semaphore_retain", 2, self._key, self._bound, token, ms, self.permits)
 
     def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
+        keys = (self._key, self._bound)
         if fence is None:
-            return Call("mutex_secure", 1, self._key, 1, token, ttl_ms)
-        return Call("mutex_secure", 2, self._key, self._keys.fence(self._key), 1, token, ttl_ms, fence)
+            return Call("semaphore_secure", 2, *keys, token, ttl_ms, self.permits)
+        return Call("semaphore_secure", 3, *keys, self._keys.fence(self._key), token, ttl_ms, self.permits, fence)
 
     @classmethod
     def extend(cls, held: Sequence[tuple[Claim, bytes, int]]) -> Command:

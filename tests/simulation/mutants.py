@@ -373,8 +373,8 @@ def founding_is_not_looked_at():
     """A node is only compared with what a majority has, and not with the first majority there was."""
     real = _masters.held_out
 
-    def without(ages, needed, longest, late, **rest):
-        return real(ages, needed, longest, [False] * len(late), **rest)
+    def without(ages, needed, longest, late, _founded, **rest):
+        return real(ages, needed, longest, [False] * len(late), 0.0, **rest)
 
     with patch.object(_masters, "held_out", without):
         yield

@@ -216,7 +216,7 @@ async def test_signs_of_life_are_shared():
     """All waiters of a process go out in few commands, and only those who are there."""
     sent_for = []
     line = line_of(hall())
-    line._keep = lambda claims: sent_for.append([claim.ticket for claim in claims])
+    line.keep = lambda claims: sent_for.append([claim.ticket for claim in claims])
     claims = waiters(line, *range(1, 2 * BATCH + 51))
     sent_for.clear()
     claims[0].withdraw()

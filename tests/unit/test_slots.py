@@ -108,7 +108,7 @@ def test_every_word_is_about_the_slot(slot, fenced):
     assert sent(claim.release(TOKEN), Dialect.DELIFEQ) == [b"DELIFEQ", key, TOKEN]
     retain = [b"EVALSHA", sha("semaphore_retain"), b"2", key, BOUND, TOKEN, b"500", b"3"]
     assert sent(claim.retain(TOKEN, 500)) == retain
-    secure = [b"EVALSHA", sha("mutex_secure"), b"%d" % (1 + fenced), key, *register, b"1", TOKEN, b"9"]
+    secure = [b"EVALSHA", sha("semaphore_secure"), b"%d" % (2 + fenced), key, BOUND, *register, TOKEN, b"9", b"3"]
     assert sent(claim.secure(TOKEN, 7 if fenced else None, 9)) == [*secure, *([b"7"] if fenced else [])]
 
 
