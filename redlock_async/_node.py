@@ -367,7 +367,14 @@ class Node:
             self._marked(read_at, reply)
         except (ConnectionError, KeyConflict) as exc:
             self._doubt(exc)
+            # It may be busy for now: on a connection that lasts nothing else would ask again.
+            pause = RETRY_UPTO * self._cluster.random.uniform(0.5, 1.0)
+            self._cluster.loop.call_later(pause, self._ask_again, self.wire)
         self._cluster.changed(self)
+
+    def _ask_again(self, wire: Wire | None) -> None:
+        if wire is not None and wire is self.wire and self._in_doubt is not None:
+            self.mark_again(doubt=True)
 
     async def ask(self, packed: bytes, read: Callable[[object], T]) -> T:
         """One command on this node by itself, for operators, and its reply as `read` reads it.

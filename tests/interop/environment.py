@@ -46,7 +46,14 @@ def node():
         folder.mkdir()
         shutil.copy(listed, folder)
         quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
-        run(npm, "install", "--prefix", str(folder), "--cache", str(FOLDER / "npm-cache"), *quiet)
+        # Whether there is a registry for node's packages is the machine's business, as whether there is node.
+        patience = ("--fetch-timeout=10000", "--fetch-retries=0")
+        command = [npm, "install", "--prefix", str(folder), "--cache", str(FOLDER / "npm-cache"), *quiet, *patience]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=25)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            print(f"npm could not install node-redlock: {type(error).__name__}", file=sys.stderr)
+            sys.exit(MISSING)
         run(interpreter, "-e", "require('redlock'), require('ioredis')", cwd=folder)
 
     made("node", listed.read_text("utf-8"), install)

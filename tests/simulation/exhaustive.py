@@ -71,6 +71,8 @@ ON_KEYS = {
 FEW_WITHOUT_HOLDER = ("granted", "out of memory", "reply lost", "late request")
 FEW = ("granted", "held", "wrong type", "reply lost", "late request")
 
+ENDLESS = 20_000
+"""Steps of all processes together: a case has some hundreds."""
 OTHERS = 4
 """Of so many cases, counted by the step of the cancellation, one ends with another client that takes the lock."""
 MOST = 24
@@ -364,6 +366,8 @@ class Trial:
     def __init__(self, clients, way=None, at=0, *, nodes, seed=1):
         self._clients = clients
         self._simulation = Simulation(nodes, seed=seed, latency=lambda _luck: LATENCY, skew=0.0)
+        self._simulation.watchers.append(self._count)
+        self._steps = 0
         self._recorder = Recorder(self._simulation)
         self._canceller = Canceller(self._simulation, way, at)
         self._violations = self._recorder.violations
@@ -386,6 +390,11 @@ class Trial:
             except Exception as error:  # noqa: BLE001 - whatever gets out of a process was not promised
                 self._violations.append(Violation("liveness", repr(error)))
         return self._canceller.steps, [*self._recorder.judge(), *self._canceller.violations()]
+
+    def _count(self, _process):
+        self._steps += 1
+        if self._steps > ENDLESS:
+            raise SimulationError("it does not come to rest")
 
     def _wrong(self, what):
         self._violations.append(Violation("outcome", what))

@@ -8,7 +8,7 @@ import mutants
 import pytest
 import schedules
 
-SECONDS = 20
+SECONDS = 12
 """For all the schedules together."""
 
 AIM = 7
