@@ -1,7 +1,13 @@
 """What the simulation has found and no mutant stands for: it must not come back."""
 
+import asyncio
+
+import pytest
 import schedules
 from schedules import Fault, Job, Schedule
+
+from redlock_async import QuorumUnavailable, Redlock
+from redlock_async.testing.simulation import Simulation
 
 
 def test_a_far_master_does_not_make_near_ones_look_young():
@@ -16,3 +22,27 @@ def test_a_far_master_does_not_make_near_ones_look_young():
     first, second, *_ = [hold.start for hold in run.recorder.holds() if hold.name == "y"]
     assert first < 0.5
     assert 1.0 < second < 1.5, "it waited for a ttl"
+
+
+def test_a_master_that_could_not_answer_for_its_mark_is_asked_again():
+    """A longer ttl has it read again, just when the server is busy; nothing else would ask."""
+
+    async def main():
+        async with Redlock(simulation.urls, ttl=1) as redlock:
+            async with redlock("x"):
+                await asyncio.sleep(1)
+            for machine in simulation.machines:
+                machine.master.errors[b"*"] = b"BUSY Redis is busy running a script."
+            with pytest.raises(QuorumUnavailable):
+                await redlock("x", ttl=60, wait=0).acquire()
+            await asyncio.sleep(0.1)
+            for machine in simulation.machines:
+                machine.master.errors.clear()
+            await asyncio.sleep(5)
+            async with redlock("x", wait=0):
+                pass
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        process = simulation.process(main)
+        simulation.run()
+        process.result()
