@@ -249,7 +249,7 @@ class Program:
     LINE = (b"queue", b"alive", b"ticket")
     SLOTS = (b"slot:0", b"slot:1", b"slot:2", b"slot:3")
     LATCH = (b"ids", b"latch")
-    MARKS = (b"born", b"longest")
+    MARKS = (b"born", b"longest", b"founded")
     WAKE = b"wake:"
     STRINGS = (*LOCKS, *FENCES, b"hint:1", b"ticket", *SLOTS, b"permits", *MARKS, b"wake:anna", b"wake:boris")
     KEYS = (*STRINGS, b"readers:1", b"queue", b"alive", *LATCH)
@@ -307,7 +307,7 @@ class Program:
         return (self.any(*self.LOCKS),), ()
 
     def node_mark(self):
-        return self.MARKS, (self.ttl(),)
+        return self.MARKS, (self.ttl(), self.any(-1, 0, 1_000), self.any(0, 1))
 
     def semaphore_acquire(self):
         permits = self.any(1, 2, 3)
@@ -319,6 +319,10 @@ class Program:
         slots = self.random.sample(self.SLOTS, self.any(1, 2))
         arguments = [word for _ in slots for word in (self.token(), self.ttl_or_none(), self.any(1, 2, 3))]
         return [key for slot in slots for key in (slot, b"permits")], arguments
+
+    def semaphore_secure(self):
+        keys = self.fenced(self.any(*self.SLOTS), b"permits")
+        return keys, (self.token(), self.ttl_or_none(), self.any(1, 2, 3), self.fence())
 
     def semaphore_retain(self):
         return (self.any(*self.SLOTS), b"permits"), (self.token(), self.ttl(), self.any(1, 2, 3))
