@@ -236,17 +236,18 @@ class Masters:
         there = [node for node, hold in zip(self.nodes, holds, strict=True) if node.mark is not None and not hold]
         first = not any(node.mark is not None and node.mark.founded is not None for node in self.nodes)
         anew = founded_at is None and (first or self._nobody_saw_the_founding)
-        if anew and len(there) < self.needed:
+        founding = now if anew else founded_at
+        if founding is None or (anew and len(there) < self.needed):
             return
         for node in self.nodes:
             mark = node.mark
-            if mark is None or (mark.founded is not None and not anew) or (founded_at is None and not anew):
+            if mark is None or (mark.founded is not None and not anew):
                 continue
             # Not again at once when it refuses to remember (OOM): it will refuse to grant, too.
             if node.told_at + 1.0 <= now:
                 node.told_at = now
-                node.mark = replace(mark, founded=0.0 if anew else mark.answered_at - (founded_at or now))
-                node.tell_mark(self._mark(0 if anew else round((now - (founded_at or now)) * 1e6), anew=anew))
+                node.mark = replace(mark, founded=mark.answered_at - founding)
+                node.tell_mark(self._mark(round((now - founding) * 1e6), anew=anew))
 
     def _hold_is_over(self) -> None:
         self._reassess_timer = None
