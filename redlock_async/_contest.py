@@ -189,7 +189,8 @@ class Contest:
         assert round_ is not None  # noqa: S101 - an attempt came before
         if ground.closed:
             raise RedlockError(f"the client was closed while waiting for {quoted(self._claim.names)}")
-        if error := round_.hopeless(self._claim.names):
+        left = math.inf if self._deadline is None else self._deadline - ground.now()
+        if error := round_.hopeless(self._claim.names, last=left <= 0):
             raise error
         self.last_error = self._trouble
         if self._trouble is None and self._claim.again(round_.holding, ground.needed):
@@ -198,14 +199,14 @@ class Contest:
         if self._trouble is None and round_.holder()[0] is None:
             return None  # a plain SET does not tell who holds it, nor whether it is a lock: ask in the form that does
         self.asked = True
-        left = math.inf if self._deadline is None else self._deadline - ground.now()
         if left <= 0:
             raise self._over()
         chance = self._chance(round_)
         woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
-        if self._trouble is not None and (error := round_.hopeless(self._claim.names)):
+        last = chance.seconds >= left and not woken
+        if self._trouble is not None and (error := round_.hopeless(self._claim.names, last=last)):
             raise error  # only now that the others have answered as well
-        if chance.seconds >= left and not woken:
+        if last:
             raise self._over()
         self._raced = woken or chance.race
         probe = self._raced and self._lost_races >= RACES and self._claim.probes

@@ -67,9 +67,9 @@ class Count:
                 raise ConfigurationError(f"the latch {self.name!r} was made with another count than {self.of}")
             if engine.closed:
                 raise RedlockError(f"the client was closed while it used the latch {self.name!r}")
-            if error := round_.hopeless((self.name,)):
-                raise error
             left = math.inf if deadline is None else deadline - engine.now()
+            if error := round_.hopeless((self.name,), last=left <= 0):
+                raise error
             if left <= 0:
                 raise round_.unavailable(f"could not use the latch {self.name!r}", (self.name,))
             await asyncio.sleep(min(left, engine.retry_delay * engine.random.uniform(0.25, 1.0)))

@@ -112,9 +112,9 @@ class Fair(Mutex):
                 draw.abandon()
             if hall.closed:
                 raise RedlockError(f"the client was closed while waiting for {self.names[0]!r}")
-            if error := draw.hopeless(self.names):
-                raise error
             left = math.inf if deadline is None else deadline - hall.now()
+            if error := draw.hopeless(self.names, last=left <= 0):
+                raise error
             if left <= 0:
                 raise draw.unavailable(f"could not queue for {self.names[0]!r}", self.names)
             await asyncio.sleep(min(left, hall.retry_delay * hall.random.uniform(0.25, 1.0)))

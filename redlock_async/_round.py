@@ -189,11 +189,12 @@ class Round:
             nodes=causes,
         )
 
-    def hopeless(self, names: Sequence[str]) -> Exception | None:
-        """The error to raise at once when trying again cannot help."""
+    def hopeless(self, names: Sequence[str], *, last: bool = False) -> Exception | None:
+        """The error to raise at once when trying again cannot help; `last` when there is no time to try again."""
         spare = self.tally.nodes - self.tally.needed
-        # A node that is down can have ended the round before all that conflict had answered.
-        pending = 0 if self.tally.granted + self.tally.refused else self._open.bit_count()
+        # A node that is down can have ended the round before all that conflict had answered. Whoever can wait learns
+        # what the others say; whoever cannot is told what those who answered agree on.
+        pending = self._open.bit_count() if last and not self.tally.granted + self.tally.refused else 0
         for kind in (KeyConflict, ConfigurationError):
             conflicts = [cause for cause in self.causes.values() if isinstance(cause, kind)]
             if len(conflicts) + pending > spare and 2 * len(conflicts) > self.tally.failed:

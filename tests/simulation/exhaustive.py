@@ -765,6 +765,7 @@ def _everything():
     yield from situations(("count down",), ("latch",), WITHOUT_HOLDER, 3, ways=(), **few)
     yield from situations(("wait",), ("open", "closed"), FEW_WITHOUT_HOLDER, 3, **few)
     yield from situations(("try",), ("fenced",), FEW, 5, ways=(), **few)
+    yield from situations(("acquire",), ("fenced",), ("granted", "wrong type", "reply lost"), 5, ways=(), **few)
     yield from situations(("try",), ("fenced",), ("granted", "reply lost"), 5, **few)
     yield from duels(2, waits=(2.0,), ways=WAYS)
     yield from duels(2, waits=(0.0,))

@@ -166,17 +166,21 @@ def test_another_number_is_the_callers_mistake():
 
 @pytest.mark.parametrize("kind", [ConfigurationError, KeyConflict])
 @pytest.mark.parametrize(("answers", "hopeless"), [
-    ("CCC", True), ("DCC", True), ("DDC", False), ("DDCCC", True), ("GCCC", True), ("GDC", False),
-    ("GCC", False), ("DDD", False), ("RCD", False), ("CCR", False),
+    ("CCC", True), ("DCC", "last"), ("DDC", False), ("DDCCC", True), ("GCCC", True), ("GDC", False),
+    ("GCC", False), ("DDD", False), ("RCD", False), ("CCR", False), ("DCCGG", False),
 ])  # fmt: skip
-def test_when_it_is_hopeless(answers, hopeless, kind):
-    """Of five nodes, in this order: conflict, down, grant, refusal; those not there have yet to answer."""
+@pytest.mark.parametrize("last", [False, True])
+def test_when_it_is_hopeless(answers, hopeless, kind, last):
+    """Of five nodes, in this order: conflict, down, grant, refusal; those not there have yet to answer.
+
+    Only who has no time to hear them is told what the others agree on.
+    """
     round_ = Round.__new__(Round)
     round_.tally = Tally(5, 3, answers.count("G"), answers.count("R"), answers.count("C") + answers.count("D"))
     round_.causes = {n: kind("no") if a == "C" else ConnectionError() for n, a in enumerate(answers) if a in "CD"}
     round_._open = 0b11111 & ~((1 << len(answers)) - 1)
-    error = round_.hopeless(["x"])
-    assert (type(error) is kind) if hopeless else error is None
+    error = round_.hopeless(["x"], last=last)
+    assert (type(error) is kind) if hopeless is True or (hopeless == "last" and last) else error is None
 
 
 # Which slot
