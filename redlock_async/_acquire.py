@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 
 from ._claim import Claim, Held
 from ._fencing import choose
 from ._node import Node
-from ._quorum import Tally, Verdict
+from ._quorum import Verdict
 from ._round import Round, Voters
 from ._scripts import Command, SetIfAbsent
+
+SILENCE = 0.01
+"""Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
+
+
+class Manner(Enum):
+    """Where an attempt departs from the usual."""
+
+    ONE_FIRST = "one node has been asked, and the others may be"
+    DECIDED_BEFORE = "it was given up while a node that could have decided it was silent"
 
 
 class Acquire(Round):
@@ -19,25 +30,21 @@ class Acquire(Round):
         "_claim",
         "_freed",
         "_hedge",
-        "_impatient",
+        "_manner",
         "_most_patience",
-        "_patience",
-        "_probing",
         "fences",
         "holding",
     )
 
     elects = True
 
-    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float, patience: float) -> None:
+    def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
         self._claim = claim
         self._most_patience = timeout / 2
-        self._patience = min(patience, self._most_patience)
-        """Seconds that contention waits for a silent node: whoever holds votes for longer keeps everybody out."""
         self._hedge: asyncio.TimerHandle | None = None
-        self._impatient = False
-        self._probing = False
+        self._manner: Manner | None = None
+        """How it goes on, where that is not to ask all of them and to hear what they say."""
         self._freed = 0
         self.fences: dict[int, int] = {}
         self.holding: dict[int, Held] = {}
@@ -47,33 +54,33 @@ class Acquire(Round):
 
         Contenders who all start at the same node do not split the vote, and each lost race costs one command.
         """
-        self._probing = True
-        self.tally = Tally(1, 1)
+        self._manner = Manner.ONE_FIRST
+        self.asked = self.needed = 1
         self._wait_no_longer_than_patience()
         self.ask(node)
 
     def _ask_the_others(self) -> None:
-        self._probing = False
-        self.tally = Tally(len(self._voters.nodes), self._voters.needed)
+        self._manner = None
+        self.asked, self.needed = len(self._voters.nodes), self._voters.needed
         if not self._settled:
             self.ask_all()
 
     def _wait_no_longer_than_patience(self) -> None:
+        """Contention waits only so long for a silent node: whoever holds votes for longer keeps everybody out."""
         # Those who have not answered may be farther away than those who have: a few of their own round trips.
         silent = [4 * node.latency for node in self._voters.nodes if self._open & node.bit and node.ready]
-        self._hedge = self._voters.loop.call_later(
-            min(max(self._patience, *silent), self._most_patience) if silent else self._patience, self._out_of_patience
-        )
+        patience = min(max(SILENCE, 4 * self._voters.round_trip, *silent), self._most_patience)
+        self._hedge = self._voters.loop.call_later(patience, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
         self._hedge = None
         if self._settled:
             return
-        if self._probing:
+        if self._manner is Manner.ONE_FIRST:
             self._ask_the_others()
-        elif self.tally.refused:
+        elif self.refused:
             # Somebody else is there, and the node that could decide is silent: let go of the votes we have.
-            self._impatient = True
+            self._manner = Manner.DECIDED_BEFORE
             self._settle(Verdict.REFUSED)
 
     def _settle(self, verdict: Verdict) -> None:
@@ -81,33 +88,52 @@ class Acquire(Round):
         if self._hedge is not None:
             self._hedge.cancel()
 
+    def deliver(self, node: int, reply: object) -> None:
+        # With the release's below, the most frequent thing that the library does: nearly always it is a plain grant.
+        bit = 1 << node
+        if type(reply) is not int or not self._open & bit or self._voters.nodes.abstaining or self._manner is not None:
+            super().deliver(node, reply)
+            return
+        self.fences[node] = reply
+        self.holders |= bit
+        self._open = left = self._open ^ bit
+        self.granted = granted = self.granted + 1
+        if granted == self.needed:
+            self._win()
+        if not left:
+            self._all_answered()
+
     def read(self, node: int, reply: object) -> bool:
-        if self._impatient:
+        if self._manner is Manner.DECIDED_BEFORE:
             # It was only far away: the next attempt will wait for it.
             far, took = self._voters.nodes[node], self._voters.now() - self.started_at
             far.latency = max(far.latency, took)
-        got = self._claim.grant(reply)
-        if type(got) is int:
-            if self._probing:
-                self._ask_the_others()
-            self.fences[node] = got
-            return True
-        assert isinstance(got, Held)  # noqa: S101 - what else a claim may say
-        if got.token is None and type(got) is Held and not isinstance(self._command, SetIfAbsent):
+        fence = 0
+        if type(reply) is int:
+            fence = reply
+        elif (held := self._claim.refusal(reply)) is not None:
+            return self._refused(node, held)
+        if self._manner is Manner.ONE_FIRST:
+            self._ask_the_others()
+        self.fences[node] = fence
+        return True
+
+    def _refused(self, node: int, held: Held) -> bool:
+        if held.token is None and type(held) is Held and not isinstance(self._command, SetIfAbsent):
             raise TypeError  # a script that refuses says who holds it: asked again for that, it would be asked for ever
-        self.holding[node] = got
+        self.holding[node] = held
         if self._hedge is None:
             self._wait_no_longer_than_patience()
         return False
 
     def _fail(self, node: int, cause: Exception) -> None:
-        if self._probing:
+        if self._manner is Manner.ONE_FIRST:
             self._ask_the_others()
         super()._fail(node, cause)
 
     def late(self, node: int, reply: object) -> None:
-        if not isinstance(got := self._claim.grant(reply), Held):
-            self.fences[node] = got
+        if type(reply) is int or self._claim.refusal(reply) is None:
+            self.fences[node] = reply if type(reply) is int else 0
             self.holders |= 1 << node
 
     def freed(self, node: int) -> bool:
@@ -119,7 +145,7 @@ class Acquire(Round):
     def could_win(self) -> bool:
         """Whether so many of those that refused report a change that a quorum is possible."""
         blocked = sum(1 for index in self.holding if not self._freed & (1 << index))
-        return bool(self._freed) and blocked <= self._spare
+        return bool(self._freed) and blocked <= self.spare
 
     @property
     def any_freed(self) -> bool:
@@ -129,11 +155,7 @@ class Acquire(Round):
     @property
     def one_only(self) -> bool:
         """Whether the first node refused and the others were not asked."""
-        return self.tally.nodes < len(self._voters.nodes)
-
-    @property
-    def _spare(self) -> int:
-        return self.tally.nodes - self.tally.needed
+        return self.asked < len(self._voters.nodes)
 
     def holder(self) -> tuple[bytes | None, int]:
         """The token most refusals named, and by how many."""
@@ -152,12 +174,12 @@ class Acquire(Round):
         times = sorted(held.expires_in for held in self.holding.values() if held.expires_in is not None)
         if len(times) < len(self.holding):
             return None
-        index = len(times) - self._spare - 1
+        index = len(times) - self.spare - 1
         return times[index] if 0 <= index < len(times) else None
 
     def fence(self) -> tuple[int, bool]:
         """The fencing token of these grants, and whether a quorum stores it already."""
-        return choose(self.fences.values(), self.tally.needed)
+        return choose(self.fences.values(), self.needed)
 
 
 class Level(Round):
@@ -174,17 +196,20 @@ class Level(Round):
 class Released(Round):
     """Give a lock back on every node it may be held on. What cannot be delivered now is delivered on reconnecting."""
 
-    __slots__ = ("_claim",)
+    __slots__ = ("_whole",)
 
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
-        self._claim = claim
+        self._whole = claim.width
 
     def send(self, reached: int) -> None:
         """Send to those nodes; the others never heard of the lock."""
-        command = self._command
+        command, nodes = self._command, self._voters.nodes
+        if reached.bit_count() >= len(nodes) and (every := nodes.send_all(command, self)):
+            self._open = every
+            return
         dialect, packed = None, b""
-        for node in self._voters.nodes:
+        for node in nodes:
             bit = node.bit
             self._open |= bit
             if not reached & bit:
@@ -198,8 +223,20 @@ class Released(Round):
                     packed = command.pack(dialect)
                 wire.send(packed, self)
 
+    def deliver(self, node: int, reply: object) -> None:
+        bit = 1 << node
+        if reply != self._whole or not self._open & bit:
+            super().deliver(node, reply)
+            return
+        self._open = left = self._open ^ bit
+        self.granted = granted = self.granted + 1
+        if granted == self.needed:
+            self._win()
+        if not left:
+            self._all_answered()
+
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        return self._claim.released(reply)
+        return reply == self._whole
 
     def may_send_again(self, bit: int) -> bool:  # noqa: ARG002 - Round's signature
         # A release is the last word on its token: sent again it can only do the same.

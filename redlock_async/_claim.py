@@ -116,11 +116,6 @@ class Claim:
         """
         raise NotImplementedError
 
-    @property
-    def width(self) -> int:
-        """How many states the reply of `extend` has for this one."""
-        return 1
-
     def details(self) -> dict[str, object]:
         """What besides names and kind must be known to claim the same elsewhere (JSON), for detached leases."""
         return {}
@@ -138,13 +133,14 @@ class Claim:
 
     # What they answer
 
-    def grant(self, reply: object) -> int | Held:
-        """The fence a node gave (0: none), or who holds the lock there."""
+    def refusal(self, reply: object) -> Held | None:
+        """Who holds the lock there; None if that is a grant after all. Not for numbers: they are fences, and grants."""
         raise NotImplementedError
 
-    def released(self, reply: object) -> bool:
-        """Whether all of it was ours until then."""
-        return reply == 1
+    @property
+    def width(self) -> int:
+        """How many states the reply of `extend` has for this one, and what that of `release` is if all was ours."""
+        return 1
 
     def giving_up(self, refusals: int, spare: int) -> None:
         """An attempt with so many refusals did not win, and its releases go out next."""

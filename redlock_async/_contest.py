@@ -21,9 +21,6 @@ from .events import Counters
 RACES = 2
 """Lost races after which one node is asked before the others."""
 
-SILENCE = 0.01
-"""Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
-
 STALLED = 5
 """Pauses after which a contender that asks one node first asks them all again: that one may hold an orphan."""
 
@@ -35,7 +32,6 @@ class Arena(Ground, Protocol):
     drift_factor: float
     retry_delay: float
     counters: Counters
-    round_trip: float
     closed: bool
 
     def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
@@ -69,29 +65,28 @@ class Won:
 class Contest:
     """Attempts until one wins or the wait is over."""
 
-    __slots__ = (
-        "_backup", "_claim", "_deadline", "_ground", "_lost_races", "_missed", "_options", "_raced", "_round", "_token",
-        "_trouble", "_wake", "asked", "last_error",
-    )  # fmt: skip
+    # Most are won by the first attempt, and change nothing of this.
+    _round: Acquire | None = None
+    _wake: asyncio.Future[bool] | None = None
+    _backup: asyncio.TimerHandle | None = None
+    _lost_races = 0
+    _seen: bytes | None = None
+    """Who held it when it was asked last."""
+    _missed = False
+    """Whether we were woken while an attempt was under way."""
+    _raced = False
+    """Whether the attempt under way follows a chance that others saw too."""
+    _trouble: Exception | None = None
+    last_error: Exception | None = None
+    asked = False
 
     def __init__(self, ground: Arena, claim: Claim, options: Options, deadline: float | None) -> None:
         self._ground = ground
         self._claim = claim
         self._options = options
         self._deadline = deadline
-        self._round: Acquire | None = None
         self._token = b""
         """The last attempt's."""
-        self._wake: asyncio.Future[bool] | None = None
-        self._backup: asyncio.TimerHandle | None = None
-        self._lost_races = 0
-        self._missed = False
-        """Whether we were woken while an attempt was under way."""
-        self._raced = False
-        """Whether the attempt under way follows a chance that others saw too."""
-        self._trouble: Exception | None = None
-        self.last_error: Exception | None = None
-        self.asked = False
 
     async def win(self) -> Won:
         """The grant, or the error that ended the wait."""
@@ -101,7 +96,7 @@ class Contest:
                 raise self._over()
             round_ = self._ask(probe, plain=first)
             try:
-                won = self._judge(round_, await round_.verdict())
+                won = self._judge(round_, await round_.outcome)
                 if won is not None and won.unstored:
                     won = await self._store(won)
             except BaseException:
@@ -136,8 +131,7 @@ class Contest:
         self._token = token = ground.fresh_token()
         words = claim.acquire if plain else claim.contend
         command = words(token, round(ttl * 1000), ground.wall_us())
-        timeout = min(ground.node_timeout, ttl / 4)
-        self._round = round_ = Acquire(ground, claim, command, timeout, max(SILENCE, 4 * ground.round_trip))
+        self._round = round_ = Acquire(ground, claim, command, min(ground.node_timeout, ttl / 4))
         if probe is None:
             round_.ask_all()
         else:
@@ -162,7 +156,7 @@ class Contest:
         assert won.fence is not None  # noqa: S101 - there is something to store
         level = Level(ground, claim.secure(won.token, won.fence, 0), min(ground.node_timeout, self._options.ttl / 4))
         level.ask_all()
-        if await level.verdict() is not Verdict.WON:
+        if await level.outcome is not Verdict.WON:
             self._trouble = level.unavailable(f"could not fence {quoted(claim.names)}", claim.names)
             return None
         return won if self._in_time(won.round) else None
@@ -218,8 +212,10 @@ class Contest:
         jittered = ground.retry_delay * ground.random.uniform(0.25, 1.0)
         if self._trouble is not None:
             return Chance(jittered)
-        _, votes = round_.holder()
-        self._lost_races += self._raced and self._claim.races
+        token, votes = round_.holder()
+        # Whoever holds it still has won nothing: the nodes report a renewal as they report a release.
+        self._lost_races += self._raced and self._claim.races and token != self._seen
+        self._seen = token
         unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
         if self._claim.races and not round_.one_only and votes + unknown < ground.needed:
             # The votes were split and nobody won. Whoever comes back first should find the others still away.

@@ -13,7 +13,7 @@ from ._acquire import Released
 from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
 from ._deadlines import Deadlines
-from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable
+from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable, RedlockError
 from ._holding import Holding
 from ._keys import Keys
 from ._lease import Phase
@@ -22,7 +22,7 @@ from ._node import Address, Node
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
-from ._waiting import LONGEST_RUN, Turn, Turns
+from ._waiting import LONGEST_RUN, Turns
 from ._wire import Wire
 from ._world import around
 from .events import Events
@@ -58,7 +58,9 @@ class Engine:
         events: Events,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._forks = _forks.count()
+        self.inherited = False
+        """Whether this process was forked since: then sockets and loop are the parent's."""
+        _forks.watch(self)
         self.world = world = around(self.loop)
         self.now = now = world.now
         self.wall_us = world.wall_us
@@ -70,13 +72,13 @@ class Engine:
         self.drift_factor = settings.drift_factor
         self.node_timeout = settings.node_timeout
         self.retry_delay = settings.retry_delay
-        self._nonce = world.nonce
-        self._label = ":" + settings.owner
+        self._nonces = world.nonces()
+        self._label = f":{settings.owner}".encode()
         self.round_trip = 0.001
         """Smoothed duration of a round."""
         addresses = [world.reach(target) for target in targets]
         self.masters = Masters(addresses, settings, keys, events, self, now, self.random)
-        self.nodes: Sequence[Node] = self.masters.nodes
+        self.nodes = self.masters.nodes
         self.needed = self.masters.needed
         self.turns = Turns(self.loop)
         self.renewals = Renewals(self)
@@ -117,11 +119,6 @@ class Engine:
             return
 
     @property
-    def inherited(self) -> bool:
-        """Whether this process was forked since: then sockets and loop are the parent's."""
-        return self._forks != _forks.count()
-
-    @property
     def waiting(self) -> int:
         """Tasks that wait for a lock."""
         return self.turns.waiting + len(set(self._contests(None)))
@@ -160,7 +157,9 @@ class Engine:
 
     def fresh_token(self) -> bytes:
         """A value for the nodes that nobody had before: 128 random bits, and whose they are."""
-        return (self._nonce() + self._label).encode()
+        if self.inherited:
+            raise RedlockError("this client was in use when the process was forked, and is the parent's")
+        return next(self._nonces) + self._label
 
     async def acquire(self, claim: Claim, options: Options) -> Holding:
         """A lease, or the error that says why not."""
@@ -171,7 +170,9 @@ class Engine:
                 await self.start(options.wait)
             if options.ttl > self.masters.longest_ttl:
                 self.masters.use_ttl(options.ttl)
-            run = 0 if self._enter_now(claim) else await self._enter(claim, options, deadline)
+            # The turn on the only name, when it is free, without a coroutine: the common case.
+            alone = len(claim.turns) == 1 and self.turns.take(claim.turns[0])
+            run = 0 if alone else await self._enter(claim, options, deadline)
             holding = await self._contend(claim, options, deadline, run)
         except LockTimeout:
             self.counters.timeouts += 1
@@ -185,10 +186,6 @@ class Engine:
         if self.events.heard:
             self.events.tell("acquired", names=claim.names, seconds=self.now() - started)
         return holding
-
-    def _enter_now(self, claim: Claim) -> bool:
-        """The turn on the only name, if it is free: the common case, without a coroutine."""
-        return len(claim.turns) == 1 and self.turns.take(claim.turns[0])
 
     async def _enter(self, claim: Claim, options: Options, deadline: float | None) -> int:
         """The turn on every name, in the names' order; returns how many leases this process took in a row."""
@@ -230,11 +227,11 @@ class Engine:
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin(self)
         contest = Contest(self, claim, options, deadline)
-        turns = self._begin(claim, contest)
+        self.turns.begin(claim.turns, contest)
+        self.watch(claim.watched, contest)
         try:
             if run >= LONGEST_RUN:
-                for turn in turns:
-                    turn.run = 0
+                self.turns.rest(claim.turns)
                 # Other processes have been told that it is free, and are two trips behind us.
                 await asyncio.sleep(self.random.uniform(2, 3) * self.round_trip)
             won = await contest.win()
@@ -243,23 +240,17 @@ class Engine:
             self._tell(claim.withdraw(), options)
             self._wake_own(claim, ())
             raise
-        self._tell(claim.entered(), options, but=won.round.holders)
+        if (command := claim.entered()) is not None:
+            self.tell_all(command, options.ttl, but=won.round.holders)
         holding = Holding(self, claim, won.token, won.fence, options, won.round.started_at, won.round)
         holding.owned_turn = claim.exclusive
         self._leave(claim, contest, pass_on=not claim.exclusive)
         self.adopt(holding)
         return holding
 
-    def _tell(self, command: Command | None, options: Options, but: int = 0) -> None:
+    def _tell(self, command: Command | None, options: Options) -> None:
         if command is not None:
-            self.tell_all(command, options.ttl, but)
-
-    def _begin(self, claim: Claim, contest: Contest) -> list[Turn]:
-        turns = self.turns.of(claim.turns)
-        for turn in turns:
-            turn.contest = contest
-        self.watch(claim.watched, contest)
-        return turns
+            self.tell_all(command, options.ttl)
 
     def watch(self, keys: Sequence[bytes], who: Waiting) -> None:
         """Tell that one when one of those keys changes."""
@@ -342,7 +333,7 @@ class Engine:
                 del self.held[key]
                 kept = True
         if kept:
-            self.renewals.remove()
+            self.renewals.remove(holding)
         if holding.owned_turn:
             holding.owned_turn = False
             for key in claim.turns:

@@ -1,20 +1,29 @@
-"""How often this process came out of a fork: cheaper to compare than a process id, and never reused."""
+"""Tells those who live on sockets and an event loop that they are in a forked child, where both are the parent's."""
 
 from __future__ import annotations
 
 import os
+from typing import Protocol
+from weakref import WeakSet
 
-_count = 0
+
+class Inheritable(Protocol):
+    """Whoever must know."""
+
+    inherited: bool
 
 
-def count() -> int:
-    """Forks behind this process, within this interpreter."""
-    return _count
+_alive: WeakSet[Inheritable] = WeakSet()
+
+
+def watch(who: Inheritable) -> None:
+    """In every child that this process forks from here on, its `inherited` becomes true."""
+    _alive.add(who)
 
 
 def _forked() -> None:
-    global _count  # noqa: PLW0603 - that is all this module is
-    _count += 1
+    for who in _alive:
+        who.inherited = True
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -35,11 +35,8 @@ class Keeper(Protocol):
     now: Callable[[], float]
     drift_factor: float
     needed: int
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this process was forked since, and the lease is its parent's."""
-        ...
+    inherited: bool
+    """Whether this process was forked since, and the lease is its parent's."""
 
     def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
         """Send its release, and forget it."""
@@ -194,6 +191,8 @@ class Holding(Term):
 
     def require_held(self, verb: str) -> None:
         """Raise LockLost or NotHeld unless it is held."""
+        if self.phase is Phase.HELD and not self.keeper.inherited and self.keeper.now() < self.until:
+            return
         if self.keeper.inherited:
             raise NotHeld(
                 f"cannot {verb} the lock on {self.shown}: this lease is the parent process's; detach() hands one on",
@@ -214,13 +213,13 @@ class Holding(Term):
             self.depth -= 1
             return
         keeper = self.keeper
-        kept = self.hold_at_least - (keeper.now() - self.acquired_at)
+        kept = self.hold_at_least and self.hold_at_least - (keeper.now() - self.acquired_at)
         self.phase = Phase.RELEASED
         self.until = -math.inf
         round_ = keeper.end(self, retain_ms=math.ceil(kept * 1000) if kept > 0 else 0)
-        if await round_.verdict() is Verdict.WON:
+        if await round_.outcome is Verdict.WON:
             return
-        if round_.tally.refused > round_.tally.nodes - round_.tally.needed:
+        if round_.refused > round_.spare:
             self.phase = Phase.LOST
             self.lost_by = LockLost(
                 f"the lock on {self.shown} was not held by a quorum any more when it was released: "

@@ -76,9 +76,9 @@ def identify(answers: Sequence[object], *, pushes: bool) -> Identity:
     # Commands are tried, because a version says nothing about what an ACL or a fork allows.
     dialect = Dialect.PLAIN
     if not isinstance(delifeq, ErrorReply):
-        dialect |= Dialect.DELIFEQ
-    if not isinstance(delex, ErrorReply):
-        dialect |= Dialect.DELEX
+        dialect = Dialect.DELIFEQ
+    elif not isinstance(delex, ErrorReply):
+        dialect = Dialect.DELEX
     return Identity(
         client_id=client_id if type(client_id) is int else None,
         run_id=about.get("run_id"),

@@ -58,7 +58,7 @@ class Count:
             round_ = ask()
             round_.ask_all()
             try:
-                verdict = await round_.verdict()
+                verdict = await round_.outcome
             finally:
                 round_.abandon()
             if verdict is Verdict.WON:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 
 from ._errors import ConfigurationError, NodeRefused
+from ._fleet import Fleet
 from ._identity import Identity, unfit
 from ._keys import Keys
 from ._node import Address, Node, State
@@ -67,7 +68,9 @@ class Masters:
         self._fresh_warned = False
         self._up = 0
         self._reported = 0
-        self.nodes = [Node(index, address, self) for index, address in enumerate(addresses)]
+        self.nodes = Fleet((Node(index, address, self) for index, address in enumerate(addresses)), self.outbox)
+        self.rewired = self.nodes.regroup
+        self.reconsidered = self.nodes.recount
         self.needed = majority(len(self.nodes))
 
     @property

@@ -69,13 +69,10 @@ class Mutex(Claim):
     def width(self) -> int:
         return len(self.keys)
 
-    def grant(self, reply: object) -> int | Held:
-        if type(reply) is int:
-            return reply if self.fenced else 0
+    def refusal(self, reply: object) -> Held | None:
+        if reply == b"OK" and not self.fenced:
+            return None
         if isinstance(reply, list):
             _, holder, ttl_ms = reply
             return Held(holder, ttl_ms / 1000 if ttl_ms >= 0 else None)
-        return 0 if reply == b"OK" and not self.fenced else Held(None, None)
-
-    def released(self, reply: object) -> bool:
-        return reply == len(self.keys)
+        return Held(None, None)

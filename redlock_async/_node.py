@@ -77,6 +77,12 @@ class Cluster(Protocol):
     def changed(self, node: Node) -> None:
         """The node's state, mark or cause is another now."""
 
+    def rewired(self) -> None:
+        """A node's `live` connection is another now."""
+
+    def reconsidered(self) -> None:
+        """Whether a node abstains may be another now."""
+
     def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
         """These keys of ours were changed by somebody else; None: all."""
 
@@ -150,12 +156,16 @@ class Node:
     def hold_out(self, why: Exception | None) -> None:
         """Its votes do not count, because it may have forgotten a lease; or they do again."""
         self._held_out = why
-        self.abstains = self._in_doubt or why
+        self._reconsider()
 
     def _doubt(self, why: Exception | None) -> None:
         """The same while it is being asked whether it has its data."""
         self._in_doubt = why
-        self.abstains = why or self._held_out
+        self._reconsider()
+
+    def _reconsider(self) -> None:
+        self.abstains = self._in_doubt or self._held_out
+        self._cluster.reconsidered()
 
     @property
     def tracking(self) -> bool:
@@ -256,7 +266,8 @@ class Node:
                 await self._adopt(wire, identity)
         except BaseException as exc:
             if wire is self.wire:
-                self.wire = self.live = None
+                self.wire = None
+                self._use(None)
             wire.close(ConnectionResetError("not taken into use"))
             if isinstance(exc, TimeoutError) and not str(exc):
                 msg = f"connected, but no answer within {cluster.connect_timeout:g} s"
@@ -289,7 +300,7 @@ class Node:
         finally:
             self._adopting = False
         _check_alive(wire)  # it can end in the very step of the loop that brought the last answer
-        self.live = wire
+        self._use(wire)
         self._settle(None)
 
     def _send_orphans(self, wire: Wire) -> None:
@@ -406,14 +417,18 @@ class Node:
         self._cluster.changed(self)
 
     def _down(self, cause: Exception) -> None:
-        self.live = None
+        self._use(None)
         self.cause = cause
         self._cluster.changed(self)
+
+    def _use(self, wire: Wire | None) -> None:
+        self.live = wire
+        self._cluster.rewired()
 
     def close(self) -> Wire | None:
         """End the connection and every attempt to get another; returns the connection that is closing."""
         self._closed = True
-        self.live = None
+        self._use(None)
         self.cause = ConnectionError("the client is closed")
         if self._task is not None:
             self._task.cancel()
@@ -436,7 +451,7 @@ class Node:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self.live = wire
+        self._use(wire)
         self._send_orphans(wire)
         self._cluster.changed(self)
 
@@ -446,7 +461,7 @@ class Node:
         if full:
             self._down(NodeRefused("its queue is full: it reads more slowly than we send"))
         else:
-            self.live = wire
+            self._use(wire)
             self._cluster.changed(self)
 
     def lost(self, wire: Wire, cause: Exception) -> None:

@@ -20,13 +20,14 @@ L = TypeVar("L", bound=Lease)
 class Primitive(Generic[L]):
     """One kind of lock on some names; its leases are of type L."""
 
-    __slots__ = ("_claim", "_engine", "_entered", "_lease", "_options")
+    __slots__ = ("_claim", "_engine", "_entered", "_options")
 
-    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options, lease: Callable[..., L]) -> None:
+    _lease: type[L]
+
+    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
         self._engine = engine
         self._claim = claim
         self._options = options
-        self._lease = lease
         self._entered: dict[asyncio.Task[object] | None, list[Body]] = {}
 
     def __repr__(self) -> str:
@@ -42,7 +43,7 @@ class Primitive(Generic[L]):
         engine, options = self._engine(), self._options
         if wait is not DEFAULT:
             options = options.waiting(wait)
-        task = asyncio.current_task()
+        task = asyncio.current_task(engine.loop)
         if options.reentrant and (holding := engine.entered_by(self._claim, task)) is not None:
             holding.depth += 1
             return self._lease(holding, owns=False)

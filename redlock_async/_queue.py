@@ -106,7 +106,7 @@ class Fair(Mutex):
             draw = Draw(hall, Call("fair_ticket", 1, self.places[2], REGISTER_MS), hall.node_timeout)
             draw.ask_all()
             try:
-                if await draw.verdict() is Verdict.WON:
+                if await draw.outcome is Verdict.WON:
                     return draw.ticket
             finally:
                 draw.abandon()
@@ -151,9 +151,7 @@ class Fair(Mutex):
             "fair_acquire", len(keys), *keys, token, ttl_ms, candidate, self.wakes, *place, self.place_ms, REGISTER_MS
         )  # fmt: skip
 
-    def grant(self, reply: object) -> int | Held:
-        if type(reply) is int:
-            return reply if self.fenced else 0
+    def refusal(self, reply: object) -> Held:
         token, ms, ahead = cast("tuple[bytes, int, int]", reply)
         held = (Ahead if ahead else Held)(token, ms / 1000 if ms >= 0 else None)
         if self._line is not None:

@@ -22,22 +22,27 @@ def majority(nodes: int) -> int:
     return nodes // 2 + 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Tally:
     """The running count of one round."""
 
-    nodes: int
+    asked: int
     needed: int
     granted: int = 0
     refused: int = 0
     failed: int = 0
 
     @property
+    def spare(self) -> int:
+        """How many may refuse or fail."""
+        return self.asked - self.needed
+
+    @property
     def verdict(self) -> Verdict:
         """WON as soon as it is certain, a loss as soon as a quorum has become impossible."""
         # Counting what we can still afford to lose, rather than waiting for a majority of noes, is what settles
         # an even split (2-2 of 4).
-        spare = self.nodes - self.needed
+        spare = self.spare
         if self.granted >= self.needed:
             return Verdict.WON
         if self.failed > spare:

@@ -94,9 +94,7 @@ class Read(Claim):
             arguments += (token, ttl_ms)
         return Call("read_extend", len(keys), *keys, READERS, *arguments)
 
-    def grant(self, reply: object) -> int | Held:
-        if type(reply) is int:
-            return reply if self.fenced else 0
+    def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - read_acquire.lua
         holder, ms = reply
         return Held(WAITING if holder is None else holder, ms / 1000 if ms >= 0 else None)
@@ -144,9 +142,7 @@ class Write(Mutex):
     # A grant takes the hint away, but not on nodes where a reader is left.
     entered = withdraw
 
-    def grant(self, reply: object) -> int | Held:
-        if type(reply) is int:
-            return reply if self.fenced else 0
+    def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - write_acquire.lua
         holder, ms = reply
         if holder != READERS:

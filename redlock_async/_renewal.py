@@ -15,7 +15,7 @@ from typing import Protocol
 from ._claim import Claim
 from ._errors import QuorumUnavailable
 from ._holding import Holding
-from ._lease import Phase, Step
+from ._lease import FIRST_LOOK, Phase, Step
 from ._round import Round, Voters
 from .events import Counters, Events
 
@@ -24,6 +24,9 @@ BATCH = 100
 
 SUSPICION = 0.001
 """Seconds from the first report that a held key changed to the look at it: the other nodes' reports come meanwhile."""
+
+UNHURRIED = 20 * FIRST_LOOK
+"""Seconds of ttl from which on a first look may be late by its own delay."""
 
 
 class Clients(Voters, Protocol):
@@ -163,8 +166,7 @@ class Repair(Round):
     def ask_mask(self, mask: int) -> None:
         """Ask those nodes."""
         nodes = [node for node in self._clients.nodes if mask & (1 << node.index)]
-        self.tally.nodes = len(nodes)
-        self.tally.needed = len(nodes)
+        self.asked = self.needed = len(nodes)
         self._request.holding.reached |= mask
         for node in nodes:
             self.ask(node)
@@ -189,6 +191,9 @@ class Renewals:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
+        self._new: dict[Holding, None] = {}
+        """Those that wait for their first look, apart from the others, because most are over before it."""
+        self._awaits_new = False
         self._heap: list[tuple[float, int, Holding]] = []
         self._number = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -199,19 +204,37 @@ class Renewals:
     def add(self, holding: Holding) -> None:
         """See to that lease from now on."""
         self.live += 1
-        self._push(holding)
-        if len(self._heap) > 2 * self.live + 64:
-            # Leases that ended stay in the heap until they come up; with many short ones that would be most of it.
-            self._heap = [entry for entry in self._heap if entry[2].until != -math.inf]
-            heapify(self._heap)
+        if holding.ttl < UNHURRIED or holding.until - self._clients.now() < holding.ttl / 2:
+            self._push(holding)
+            return
+        if not self._awaits_new:
+            self._awaits_new = True
+            self._clients.loop.call_later(FIRST_LOOK, self._look_at_new)
+        self._new[holding] = None
 
-    def remove(self) -> None:
-        """One lease has ended."""
+    def _look_at_new(self) -> None:
+        """Those that still stand are seen to now, and from now on with the others."""
+        now = self._clients.now()
+        due = [holding for holding in self._new if holding.next_at <= now]
+        for holding in due:
+            del self._new[holding]
+            self._push(holding)
+        self._awaits_new = bool(self._new)
+        if self._awaits_new:
+            self._clients.loop.call_later(FIRST_LOOK / 2, self._look_at_new)
+
+    def remove(self, holding: Holding) -> None:
+        """That lease has ended."""
         self.live -= 1
+        self._new.pop(holding, None)
 
     def _push(self, holding: Holding) -> None:
         at = holding.due_at()
         heappush(self._heap, (at, next(self._number), holding))
+        if len(self._heap) > 2 * self.live + 64:
+            # Leases that ended stay in the heap until they come up; with many short ones that would be most of it.
+            self._heap = [entry for entry in self._heap if entry[2].until != -math.inf]
+            heapify(self._heap)
         if self._timer is None or at < self._timer_at:
             self._arm(at)
 
@@ -313,6 +336,7 @@ class Renewals:
             self._timer.cancel()
             self._timer = None
         self._heap.clear()
+        self._new.clear()
 
 
 def _why(holding: Holding) -> str:

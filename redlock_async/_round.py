@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 from ._deadlines import Deadlines
 from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable
+from ._fleet import Fleet
 from ._node import Node
 from ._quorum import Tally, Verdict
 from ._replies import failure, missing_script
@@ -24,18 +25,19 @@ class Voters(Protocol):
     """What a round needs of the client it is for."""
 
     loop: asyncio.AbstractEventLoop
-    nodes: Sequence[Node]
+    nodes: Fleet
     needed: int
     now: Callable[[], float]
     deadlines: Deadlines
+    round_trip: float
+    """Smoothed duration of a round."""
 
 
-class Round:
+class Round(Tally):
     """A command, the nodes it went to, and the count of their answers."""
 
     __slots__ = (
-        "_command", "_future", "_open", "_settled", "_voters", "causes", "holders", "over", "reached", "started_at",
-        "tally",
+        "_command", "_open", "_settled", "_voters", "causes", "holders", "outcome", "over", "reached", "started_at",
     )  # fmt: skip
 
     elects: ClassVar[bool] = False
@@ -43,6 +45,8 @@ class Round:
     needs no such care: whoever else wanted a quorum would need one of the nodes that remember it."""
 
     def __init__(self, voters: Voters, command: Command, timeout: float) -> None:
+        self.asked, self.needed = len(voters.nodes), voters.needed
+        self.granted = self.refused = self.failed = 0
         self._voters = voters
         self._command = command
         self._settled = False
@@ -53,10 +57,10 @@ class Round:
         self.holders = 0
         """Bit mask of the nodes that granted."""
         self.causes: dict[int, Exception] = {}
-        self.tally = Tally(len(voters.nodes), voters.needed)
         self.over = False
         """Whether every node has answered or failed."""
-        self._future: asyncio.Future[Verdict] = voters.loop.create_future()
+        self.outcome: asyncio.Future[Verdict] = voters.loop.create_future()
+        """The verdict, as soon as no outstanding answer can change it."""
         self.started_at = voters.now()
         voters.deadlines.add(self, timeout)
 
@@ -65,6 +69,9 @@ class Round:
     def ask_all(self) -> None:
         """Send to every node that is not asked yet."""
         asked, command = self.reached | self._open, self._command
+        if not asked and (every := self._voters.nodes.send_all(command, self)):
+            self.reached = self._open = every
+            return
         dialect, packed = None, b""
         for node in self._voters.nodes:
             bit = node.bit
@@ -90,10 +97,6 @@ class Round:
             self.reached |= node.bit
             node.live.send(self._command.pack(node.dialect), self)
 
-    def verdict(self) -> asyncio.Future[Verdict]:
-        """The verdict, as soon as no outstanding answer can change it."""
-        return self._future
-
     def abandon(self) -> None:
         """Nobody waits for the verdict any more: from here on it sends nothing, because its release is on its way."""
         self._settled = True
@@ -117,26 +120,28 @@ class Round:
 
     def deliver(self, node: int, reply: object) -> None:
         bit = 1 << node
-        if isinstance(reply, ErrorReply):
-            message = str(reply)
-            again = missing_script(message) and self.may_send_again(bit)
-            if again and self._voters.nodes[node].send_source(self._command, self):
-                return
-            # An error can come from the middle of a script, after its SET: the node stays one that is to be released.
-            self._fail(node, failure(message))
-            return
-        if not self._open & bit:
+        if type(reply) is ErrorReply:
+            self._failed_with(node, str(reply))
+        elif not self._open & bit:
             self.late(node, reply)
-            return
-        if self.elects and (abstains := self._voters.nodes[node].abstains) is not None:
-            self._fail(node, abstains)
-            return
-        if self.read(node, reply):
+        elif self.elects and self._voters.nodes.abstaining & bit:
+            why = self._voters.nodes[node].abstains
+            assert why is not None  # noqa: S101 - that is what abstaining means
+            self._fail(node, why)
+        elif self.read(node, reply):
             self.holders |= bit
-            self.tally.granted += 1
+            self.granted += 1
+            self._answered(bit)
         else:
-            self.tally.refused += 1
-        self._answered(bit)
+            self.refused += 1
+            self._answered(bit)
+
+    def _failed_with(self, node: int, message: str) -> None:
+        again = missing_script(message) and self.may_send_again(1 << node)
+        if again and self._voters.nodes[node].send_source(self._command, self):
+            return
+        # An error can come from the middle of a script, after its SET: the node stays one that is to be released.
+        self._fail(node, failure(message))
 
     def dropped(self, node: int, cause: Exception) -> None:
         self._fail(node, cause)
@@ -145,25 +150,31 @@ class Round:
         bit = 1 << node
         if self._open & bit:
             self.causes[node] = cause
-            self.tally.failed += 1
+            self.failed += 1
             self._answered(bit)
 
     def _answered(self, bit: int) -> None:
         self._open &= ~bit
-        tally = self.tally
-        if not self._settled:
-            if tally.granted >= tally.needed:
-                self._settle(Verdict.WON)
-            elif (tally.refused or tally.failed) and (verdict := tally.verdict) is not Verdict.PENDING:
-                self._settle(verdict)
-        if not self._open and tally.granted + tally.refused + tally.failed >= tally.nodes:
+        if not self._settled and (verdict := self.verdict) is not Verdict.PENDING:
+            self._settle(verdict)
+        if not self._open:
+            self._all_answered()
+
+    def _all_answered(self) -> None:
+        """All that were asked until now; while it is being sent, or goes to one node first, others follow."""
+        if self.granted + self.refused + self.failed >= self.asked:
             self.over = True
             self.concluded()
 
+    def _win(self) -> None:
+        """The grant just counted made a quorum."""
+        if not self._settled:
+            self._settle(Verdict.WON)
+
     def _settle(self, verdict: Verdict) -> None:
         self._settled = True
-        if not self._future.done():
-            self._future.set_result(verdict)
+        if not self.outcome.done():
+            self.outcome.set_result(verdict)
 
     def expire(self) -> None:
         """Whoever has not answered by now has failed."""
@@ -179,25 +190,25 @@ class Round:
 
     def unavailable(self, what: str, names: Sequence[str], did: str = "could vote") -> QuorumUnavailable:
         """The failures of this round as one error that names each node; `did` is what too few masters did."""
-        nodes, tally = self._voters.nodes, self.tally
+        nodes = self._voters.nodes
         causes = {nodes[index].label: cause for index, cause in sorted(self.causes.items())}
         each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
-        number = tally.nodes - tally.failed if did == "could vote" else tally.granted
+        number = self.asked - self.failed if did == "could vote" else self.granted
         return QuorumUnavailable(
-            f"{what}: only {number} of {tally.nodes} masters {did} and {tally.needed} are needed ({each})",
+            f"{what}: only {number} of {self.asked} masters {did} and {self.needed} are needed ({each})",
             names=names,
             nodes=causes,
         )
 
     def hopeless(self, names: Sequence[str], *, last: bool = False) -> Exception | None:
         """The error to raise at once when trying again cannot help; `last` when there is no time to try again."""
-        spare = self.tally.nodes - self.tally.needed
+        spare = self.spare
         # A node that is down can have ended the round before all that conflict had answered. Whoever can wait learns
         # what the others say; whoever cannot is told what those who answered agree on.
-        pending = self._open.bit_count() if last and not self.tally.granted + self.tally.refused else 0
+        pending = self._open.bit_count() if last and not self.granted + self.refused else 0
         for kind in (KeyConflict, ConfigurationError):
             conflicts = [cause for cause in self.causes.values() if isinstance(cause, kind)]
-            if len(conflicts) + pending > spare and 2 * len(conflicts) > self.tally.failed:
+            if len(conflicts) + pending > spare and 2 * len(conflicts) > self.failed:
                 shown = ", ".join(map(repr, names))
                 return kind(f"cannot lock {shown}: {conflicts[0]}", names=names)
         if sum(isinstance(cause, NodeDenied) for cause in self.causes.values()) > spare:

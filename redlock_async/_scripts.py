@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Flag, auto
+from enum import Enum
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -10,12 +10,12 @@ from importlib.resources import files
 from ._wire import pack
 
 
-class Dialect(Flag):
-    """What one server can do natively; probed on each connection, never derived from a version."""
+class Dialect(Enum):
+    """How one server deletes a key natively if it holds a value; probed on each connection, never told by a version."""
 
-    PLAIN = 0
-    DELIFEQ = auto()  # Valkey 9: DELIFEQ key value
-    DELEX = auto()  # Redis 8.4: DELEX key IFEQ value
+    PLAIN = "by script"
+    DELIFEQ = "DELIFEQ key value"  # Valkey 9
+    DELEX = "DELEX key IFEQ value"  # Redis 8.4
 
 
 class Script:
@@ -87,9 +87,9 @@ class DeleteIfEqual:
         """The bytes to send to a server of that dialect."""
         if dialect is not self._dialect:  # nodes are mostly of one kind: remember the last
             self._dialect = dialect
-            if dialect & Dialect.DELIFEQ:
+            if dialect is Dialect.DELIFEQ:
                 self._packed = pack(("DELIFEQ", self.key, self.token))
-            elif dialect & Dialect.DELEX:
+            elif dialect is Dialect.DELEX:
                 self._packed = pack(("DELEX", self.key, "IFEQ", self.token))
             else:
                 self._packed = self._fallback().pack(dialect)

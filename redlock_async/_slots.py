@@ -155,9 +155,7 @@ class Slots(Claim):
 
     # What they answer
 
-    def grant(self, reply: object) -> int | Held:
-        if type(reply) is int:
-            return reply if self.fenced else 0
+    def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - semaphore_acquire.lua
         if len(reply) == 1:
             (bound,) = reply

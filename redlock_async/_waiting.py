@@ -50,9 +50,15 @@ class Turns:
         """The queue of that name, if anybody wants it."""
         return self._turns.get(key)
 
-    def of(self, keys: Sequence[bytes]) -> list[Turn]:
-        """The queues of names of which the caller has the turn."""
-        return [self._turns[key] for key in keys]
+    def begin(self, keys: Sequence[bytes], contest: Contender) -> None:
+        """The one who has the turn on those names asks the nodes."""
+        for key in keys:
+            self._turns[key].contest = contest
+
+    def rest(self, keys: Sequence[bytes]) -> None:
+        """The one who has the turn on those names lets other processes in before."""
+        for key in keys:
+            self._turns[key].run = 0
 
     def take(self, key: bytes) -> bool:
         """Take the turn if nobody has it."""

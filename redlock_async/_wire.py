@@ -9,7 +9,7 @@ import asyncio
 import logging
 import reprlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 import hiredis
@@ -69,19 +69,59 @@ class Owner(Protocol):
 
 
 class Outbox:
-    """Collects what the connections of one client have to send, and writes it once a tick."""
+    """Collects what the connections of one client have to send, and writes it once a tick.
+
+    Most of it goes to all of them, and is then kept and joined once. As soon as one of them is sent something by itself
+    it is handed out, so that on each connection all stays in order: of the two queues here, one is always empty.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._all: Sequence[Wire] = ()
+        self._for_all: list[bytes] = []
         self._waiting: list[Wire] = []
+        """Connections with a queue of their own."""
+
+    def connect(self, wires: Sequence[Wire]) -> None:
+        """From here on `send_all` goes to those."""
+        self.hand_out()
+        self._all = wires
+
+    def send_all(self, packed: bytes, receiver: Receiver) -> None:
+        """Queue a command on every connection. Synchronous, as `Wire.send` is."""
+        if self._waiting:
+            for wire in self._all:
+                wire.send(packed, receiver)
+            return
+        for wire in self._all:
+            wire.pending.append(receiver)
+        if not self._for_all:
+            self._loop.call_soon(self._flush)
+        self._for_all.append(packed)
 
     def add(self, wire: Wire) -> None:
-        """Have that connection flushed when everything that is ready now has run."""
+        """That connection is about to have a queue of its own."""
+        self.hand_out()
+        if wire.queue:
+            return
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.append(wire)
 
+    def hand_out(self) -> None:
+        """Give each connection what is for all of them."""
+        if self._for_all:
+            for wire in self._all:
+                wire.queue += self._for_all
+            self._waiting += self._all
+            self._for_all.clear()
+
     def _flush(self) -> None:
+        if self._for_all:
+            packed = b"".join(self._for_all)
+            self._for_all.clear()
+            for wire in self._all:
+                wire.write(packed)
         waiting, self._waiting = self._waiting, []
         for wire in waiting:
             wire.flush()
@@ -99,7 +139,8 @@ class Wire(asyncio.BufferedProtocol):
         self._bytes = bytearray(READ_SIZE)
         self._buffer = memoryview(self._bytes)
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes] = []
+        self.queue: list[bytes] = []
+        """What is to be written at the end of this tick, to this connection alone."""
         self._closing: Exception | None = None
         self._gone: asyncio.Future[None] | None = None
         self.pending: deque[Receiver] = deque()
@@ -117,21 +158,27 @@ class Wire(asyncio.BufferedProtocol):
     def send(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command. Synchronous, so that what is sent later can never arrive earlier."""
         self.pending.append(receiver)
-        if not self._out:
+        if not self.queue:
             self._outbox.add(self)
-        self._out.append(packed)
+        self.queue.append(packed)
 
     def flush(self) -> None:
         """Hand everything queued to the transport, in one write."""
-        out, self._out = self._out, []
-        if self._transport is not None and out:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        queue, self.queue = self.queue, []
+        if queue:
+            self.write(b"".join(queue))
+
+    def write(self, packed: bytes) -> None:
+        """Hand that to the transport."""
+        if self._transport is not None:
+            self._transport.write(packed)
 
     def close(self, cause: Exception) -> None:
         """End the connection after what is queued: a hung server must still find releases behind their acquires."""
         if self._closing is not None:
             return
         self._closing = cause
+        self._outbox.hand_out()
         self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -148,6 +195,7 @@ class Wire(asyncio.BufferedProtocol):
         self.owed = 0 if self.hung else len(self.pending)
         if self.owed:
             self._closing = cause
+            self._outbox.hand_out()
             self.flush()
             self._drop(cause)
         else:
@@ -186,12 +234,12 @@ class Wire(asyncio.BufferedProtocol):
             self.hung = False
             self._owner.revived(self)
         self._feed(self._bytes, 0, nbytes)
-        gets, pending, index = self._gets, self.pending, self._owner.index
+        gets, pending, index, push = self._gets, self.pending, self._owner.index, hiredis.PushNotification
         reply: object = None
         receiver: Receiver | None = None
         try:
             while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification:
+                if type(reply) is push:
                     self._owner.pushed(reply)
                 elif pending:
                     receiver = pending.popleft()
@@ -246,5 +294,5 @@ class Wire(asyncio.BufferedProtocol):
             return
         cause = exc or ConnectionResetError("the server closed the connection")
         self._closing = cause
+        self._owner.lost(self, cause)  # first: whoever hears of a dropped command may send the next one
         self._drop(cause)
-        self._owner.lost(self, cause)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from binascii import hexlify
+from collections.abc import Iterator
 from random import Random
 from typing import Any, Protocol, cast
 
@@ -29,8 +31,8 @@ class World(Protocol):
         """Names the clock behind `now`: equal in two processes only if their readings can be compared."""
         ...
 
-    def nonce(self) -> str:
-        """32 hexadecimal digits that never come again."""
+    def nonces(self) -> Iterator[bytes]:
+        """Without end, 32 hexadecimal digits each, that nobody else ever gets; not to be shared with a forked child."""
         ...
 
     def luck(self) -> Random:
@@ -56,8 +58,11 @@ class Reality:
         return time.time_ns() // 1000
 
     @staticmethod
-    def nonce() -> str:
-        return os.urandom(16).hex()
+    def nonces() -> Iterator[bytes]:
+        while True:
+            block = hexlify(os.urandom(4096))  # a system call for 256 of them
+            for at in range(0, len(block), 32):
+                yield block[at : at + 32]
 
     @staticmethod
     def luck() -> Random:

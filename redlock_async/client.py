@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -87,6 +88,7 @@ class Redlock:
         self._events = Events()
         self._running: Engine | None = None
         self._inherited: list[Engine] = []
+        self._usual = _usual(self._keys, fenced=self._settings.options.fencing)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
@@ -116,7 +118,8 @@ class Redlock:
         plain = ttl is None and wait is DEFAULT and fencing is None and renew is True and max_hold is None
         if plain and type(hold_at_least) is float and hold_at_least == 0.0 and reentrant is False:
             options = self._settings.options  # as configured: nothing to check
-            return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
+            usual = not names and type(name) is str
+            return Lock(self._engine, self._usual(name) if usual else self._mutex((name, *names), options), options)
         options = self._settings.options.with_overrides(
             drift_factor=self._settings.drift_factor,
             ttl=ttl,
@@ -127,9 +130,12 @@ class Redlock:
             hold_at_least=hold_at_least,
             reentrant=reentrant,
         )
-        return Lock(self._engine, Mutex(self._keys, (name, *names), fenced=options.fencing), options)
+        return Lock(self._engine, self._mutex((name, *names), options), options)
 
     lock = __call__
+
+    def _mutex(self, names: tuple[str, ...], options: Options) -> Mutex:
+        return Mutex(self._keys, names, fenced=options.fencing)
 
     def fair(
         self,
@@ -393,6 +399,11 @@ KINDS: dict[str, Callable[[Keys, Detached], Claim]] = {
 """How a detached lease is claimed again."""
 
 
+def _usual(keys: Keys, *, fenced: bool) -> Callable[[str], Mutex]:
+    """What to claim for one name; names are mostly locked again and again."""
+    return lru_cache(1024)(lambda name: Mutex(keys, (name,), fenced=fenced))
+
+
 def _targets(nodes: Iterable[Source]) -> list[Target]:
     if isinstance(nodes, str | bytes):
         raise ConfigurationError("nodes is a list of URLs or clients, one for each master, not one string")
@@ -415,7 +426,7 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
     return targets
 
 
-CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets"})
+CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets", "_usual"})
 """What a client is made of, and the one from the environment has from its first use on."""
 
 

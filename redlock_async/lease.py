@@ -45,7 +45,7 @@ class Lease:
 
     def __del__(self) -> None:
         holding = getattr(self, "_holding", None)
-        if holding is None or not self._owns or holding.phase is not Phase.HELD:
+        if holding is None or holding.phase is not Phase.HELD or not self._owns:
             return
         loop = holding.keeper.loop
         if loop.is_closed() or holding.keeper.inherited or not holding.confirmed:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from ._claim import Claim
 from ._engine import Engine
 from ._errors import ConfigurationError, LockLost
 from ._holding import Holding
@@ -14,7 +12,7 @@ from ._primitive import Primitive
 from ._quorum import Verdict
 from ._readwrite import Read, Write
 from ._round import Round
-from ._settings import DEFAULT, Default, Duration, Options
+from ._settings import DEFAULT, Default, Duration
 from .lease import Lease
 
 
@@ -34,8 +32,7 @@ class ReadLock(Primitive[Lease]):
 
     __slots__ = ()
 
-    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
-        super().__init__(engine, claim, options, Lease)
+    _lease = Lease
 
 
 class WriteLease(Lease):
@@ -71,8 +68,7 @@ class WriteLock(Primitive[WriteLease]):
 
     __slots__ = ()
 
-    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
-        super().__init__(engine, claim, options, WriteLease)
+    _lease = WriteLease
 
     async def acquire(self, wait: Duration | Default | None = DEFAULT) -> WriteLease:
         """As for any lock; a ConfigurationError in a task that reads the same name, for it would wait for itself."""
@@ -110,7 +106,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     round_ = Downgrade(engine, command, min(engine.node_timeout, writing.ttl / 4))
     round_.ask_all()
     try:
-        verdict = await round_.verdict()
+        verdict = await round_.outcome
     except BaseException:
         round_.abandon()
         engine.give_back(reading.claim, reading.token, reading.reached)

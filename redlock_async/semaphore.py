@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ._claim import Claim
-from ._engine import Engine
 from ._primitive import Primitive
-from ._settings import Options
 from .lease import Lease
 
 
@@ -26,5 +21,4 @@ class Semaphore(Primitive[Lease]):
 
     __slots__ = ()
 
-    def __init__(self, engine: Callable[[], Engine], claim: Claim, options: Options) -> None:
-        super().__init__(engine, claim, options, Lease)
+    _lease = Lease

@@ -18,6 +18,7 @@ LAYERS = (
     ("_world", "_lease", "_fencing", "_settings", "_scripts", "events"),
     ("_dial", "_identity", "_receivers"),
     ("_node",),
+    ("_fleet",),
     ("_round", "_waiting"),
     ("_claim",),
     ("_mutex", "_slots", "_acquire", "_masters", "_line"),

@@ -128,7 +128,7 @@ class Schedule:
     def acquire(self, claim, token, candidate):
         """The fence, stored by a quorum, or None."""
         replies = yield from self.ask(claim.acquire(token, 60_000, candidate))
-        fences = [got for got in map(claim.grant, replies.values()) if isinstance(got, int)]
+        fences = [got for got in replies.values() if isinstance(got, int)]
         if len(fences) < self.needed:
             return None
         fence, stored = choose(fences[: self.needed] if self.chance.random() < 0.5 else fences, self.needed)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _latch, _line, _queue, _quorum, _readwrite, _slots, latch, rwlock
+from redlock_async import _latch, _line, _queue, _readwrite, _slots, latch, rwlock
 
 PRUNING = "redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)"
 WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
@@ -255,7 +255,7 @@ def ticket_from_one_node():
 
     def alone(self, *arguments):
         init(self, *arguments)
-        self.tally = _quorum.Tally(self.tally.nodes, 1)
+        self.needed = 1
 
     with patch.object(_line.Draw, "__init__", alone):
         yield
@@ -348,7 +348,7 @@ def latch_read_from_one_node():
 
     def alone(self, *arguments):
         init(self, *arguments)
-        self.tally = _quorum.Tally(self.tally.nodes, 1)
+        self.needed = 1
 
     with patch.object(_latch.Look, "__init__", alone):
         yield
@@ -382,7 +382,7 @@ def count_down_on_one_node():
 
     def alone(self, *arguments, **options):
         init(self, *arguments, **options)
-        self.tally = _quorum.Tally(self.tally.nodes, 1)
+        self.needed = 1
 
     with patch.object(_latch.Write, "__init__", alone):
         yield

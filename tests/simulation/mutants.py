@@ -67,15 +67,23 @@ def quorum_one_too_small():
 @mutant("mixed", "bare majority")
 def quorum_of_those_that_answer():
     """A majority of the reachable nodes, not of the configured ones."""
-    settle = _round.Round._answered
+    answered, all_answered = _round.Round._answered, _round.Round._all_answered
 
-    def answered(self, bit):
-        tally = self.tally
-        if self.elects and tally.granted > (tally.nodes - tally.failed) / 2 and not self._open & ~bit:
-            tally.needed = tally.granted
-        settle(self, bit)
+    def lower(self, left):
+        if self.elects and not left and self.granted > (self.asked - self.failed) / 2:
+            self.needed = self.granted
 
-    with patch.object(_round.Round, "_answered", answered):
+    def without_grant(self, bit):
+        lower(self, self._open & ~bit)
+        answered(self, bit)
+
+    def at_last(self):
+        lower(self, self._open)
+        if not self._settled and self.granted >= self.needed:
+            self._settle(_quorum.Verdict.WON)
+        all_answered(self)
+
+    with patch.object(_round.Round, "_answered", without_grant), patch.object(_round.Round, "_all_answered", at_last):
         yield
 
 
@@ -182,7 +190,7 @@ def no_release_after_a_cancellation():
             pass
 
     def give_back(self, round_):
-        if round_._future.cancelled() or not round_._future.done():
+        if round_.outcome.cancelled() or not round_.outcome.done():
             return
         self._ground.give_back(self._claim, self._token, round_.reached)
 

@@ -7,6 +7,7 @@ import hiredis
 import pytest
 
 from redlock_async import ConfigurationError
+from redlock_async._acquire import Acquire, Released
 from redlock_async._claim import Held
 from redlock_async._keys import Keys
 from redlock_async._mutex import Mutex
@@ -143,28 +144,37 @@ def test_the_source_takes_the_place_of_the_hash():
 # Replies to acquire
 
 
-def test_a_fence_is_a_grant():
-    """The register's value goes with it; without fencing there is none, whatever number a script gives."""
-    assert mutex("x").grant(1_700_000_000_000_000) == 1_700_000_000_000_000
-    assert mutex("a", "b", fenced=False).grant(1) == 0
-    assert mutex("x", fenced=False).grant(b"OK") == 0
+@pytest.mark.parametrize(
+    ("claim", "reply", "fence"),
+    [
+        (mutex("x"), 1_700_000_000_000_000, 1_700_000_000_000_000),
+        (mutex("a", "b", fenced=False), 1, 1),
+        (mutex("x", fenced=False), b"OK", 0),
+    ],
+)
+def test_a_number_is_a_grant(claim, reply, fence):
+    """With fencing it is the register's value. So is a plain SET's OK, which has no number."""
+    round_ = Acquire.__new__(Acquire)
+    round_._claim, round_._manner, round_.fences = claim, None, {}
+    assert round_.read(2, reply)
+    assert round_.fences == {2: fence}
 
 
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_refusal_tells_who_and_how_long(fenced):
     """Milliseconds become seconds; a key without expiry tells no time."""
     lock = mutex("x", fenced=fenced)
-    assert lock.grant([1, b"other", 1500]) == Held(b"other", 1.5)
-    assert lock.grant([2, b"other", 0]) == Held(b"other", 0.0)
-    assert lock.grant([1, b"other", -1]) == Held(b"other", None)
-    assert lock.grant([1, None, -2]) == Held(None, None)
+    assert lock.refusal([1, b"other", 1500]) == Held(b"other", 1.5)
+    assert lock.refusal([2, b"other", 0]) == Held(b"other", 0.0)
+    assert lock.refusal([1, b"other", -1]) == Held(b"other", None)
+    assert lock.refusal([1, None, -2]) == Held(None, None)
 
 
 @pytest.mark.parametrize("reply", [None, b"", b"no", True, False, 1.0, {}])
 def test_whatever_else_a_node_says_is_no_grant(reply):
     """A plain SET that was refused answers nil; what is not understood must not elect anybody."""
     for fenced in (True, False):
-        assert mutex("x", fenced=fenced).grant(reply) == Held(None, None)
+        assert mutex("x", fenced=fenced).refusal(reply) == Held(None, None)
 
 
 # Releasing
@@ -207,12 +217,18 @@ def test_a_lock_that_is_retained_is_not_deleted():
 
 def test_released_means_that_all_of_it_was_ours():
     """One name of two that somebody else had taken is a loss."""
-    assert mutex("x").released(1)
-    assert mutex("a", "b").released(2)
+
+    def released(claim, reply):
+        round_ = Released.__new__(Released)
+        round_._whole = claim.width
+        return round_.read(0, reply)
+
+    assert released(mutex("x"), 1)
+    assert released(mutex("a", "b"), 2)
     for reply in (0, 2, None, -1, b"1"):
-        assert not mutex("x").released(reply)
+        assert not released(mutex("x"), reply)
     for reply in (0, 1, 3, None):
-        assert not mutex("a", "b").released(reply)
+        assert not released(mutex("a", "b"), reply)
 
 
 # Levelling, repairing, extending

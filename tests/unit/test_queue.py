@@ -12,11 +12,13 @@ import pytest
 from redlock_async import ConfigurationError
 from redlock_async._claim import Held
 from redlock_async._deadlines import Deadlines
+from redlock_async._fleet import Fleet
 from redlock_async._keys import Keys
 from redlock_async._line import BATCH, REGISTER_MS, SIGNS, Line
 from redlock_async._mutex import Mutex
 from redlock_async._queue import SHORTEST_PLACE, Ahead, Fair, place_kept
 from redlock_async._scripts import Dialect, script
+from redlock_async._wire import Outbox
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
@@ -43,7 +45,7 @@ def hall():
     loop, told = asyncio.get_running_loop(), []
     return SimpleNamespace(
         loop=loop,
-        nodes=[],
+        nodes=Fleet([], Outbox(loop)),
         needed=0,
         now=loop.time,
         deadlines=Deadlines(loop, loop.time),
@@ -118,16 +120,14 @@ def test_once_held_it_is_the_plain_lock():
 
 
 def test_replies():
-    """A grant, the holder, or who is ahead; a key without expiry has no end."""
-    assert fair().grant(77) == 77
-    assert fair(fenced=False).grant(1) == 0
-    held = fair().grant([TOKEN, 1500, 0])
+    """The holder, or who is ahead; a key without expiry has no end."""
+    held = fair().refusal([TOKEN, 1500, 0])
     assert held == Held(TOKEN, 1.5)
     assert not held.ahead
-    ahead = fair().grant([TOKEN, 200, 1])
+    ahead = fair().refusal([TOKEN, 200, 1])
     assert isinstance(ahead, Ahead)
     assert (ahead.token, ahead.expires_in, ahead.ahead) == (TOKEN, 0.2, True)
-    assert fair().grant([TOKEN, -1, 0]).expires_in is None
+    assert fair().refusal([TOKEN, -1, 0]).expires_in is None
 
 
 def test_places_outlast_several_node_timeouts():

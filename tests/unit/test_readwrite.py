@@ -111,21 +111,14 @@ def test_many_readers_are_lengthened_in_one_command():
 @pytest.mark.parametrize(
     ("reply", "meaning"),
     [
-        (12, 12),
         ([TOKEN, 1500], Held(TOKEN, 1.5)),
         ([TOKEN, -1], Held(TOKEN, None)),
         ([None, 2500], Held(WAITING, 2.5)),
     ],
 )
 def test_what_a_reader_is_told(reply, meaning):
-    """A fence, a writer's token, or that a writer waits."""
-    assert read().grant(reply) == meaning
-
-
-@pytest.mark.parametrize("claim", [read(fenced=False), write(fenced=False)])
-def test_without_fencing_there_is_no_fence(claim):
-    """The script's 1 is not one."""
-    assert claim.grant(1) == 0
+    """A writer's token, or that a writer waits."""
+    assert read().refusal(reply) == meaning
 
 
 def test_what_stands_for_readers_reads_as_their_owner():
@@ -140,24 +133,24 @@ def test_a_writer_leaves_no_hint_until_readers_made_it_wait(fenced, register):
     claim, keys = write(fenced=fenced), [LOCK, READING, HINT, *register]
     start = [b"write_acquire", str(len(keys)).encode(), *keys]
     assert words(claim.acquire(TOKEN, 10_000, 7)) == [*start, TOKEN, b"10000", READERS, b"", b"3000", b"7"]
-    assert claim.grant([LATER, 400]) == Held(LATER, 0.4)
+    assert claim.refusal([LATER, 400]) == Held(LATER, 0.4)
     assert words(claim.contend(LATER, 10_000, 8)) == [*start, LATER, b"10000", READERS, b"", b"3000", b"8"]
     assert claim.withdraw() is None
     assert claim.probes
-    assert claim.grant([READERS, 9000]) == Held(READERS, 0.0), "worth another attempt at once"
+    assert claim.refusal([READERS, 9000]) == Held(READERS, 0.0), "worth another attempt at once"
     assert not claim.probes
     assert claim.withdraw() is None
     for token in (LAST, TOKEN):
         assert words(claim.contend(token, 10_000, 9)) == [*start, token, b"10000", READERS, LAST, b"3000", b"9"]
-        assert claim.grant([READERS, 9000]) == Held(READERS, REFRESH)
-        assert claim.grant([READERS, 300]) == Held(READERS, 0.3)
+        assert claim.refusal([READERS, 9000]) == Held(READERS, REFRESH)
+        assert claim.refusal([READERS, 300]) == Held(READERS, 0.3)
 
 
 def test_a_writer_takes_its_own_hint_away():
     """When it gives up, everywhere; when it is in, where the grant has not done it."""
     claim = write()
     claim.acquire(TOKEN, 10_000, 7)
-    claim.grant([READERS, 9000])
+    claim.refusal([READERS, 9000])
     claim.contend(LATER, 10_000, 8)
     for command in (claim.withdraw(), claim.entered()):
         assert words(command, Dialect.DELIFEQ) == [b"DELIFEQ", HINT, LATER]
@@ -168,7 +161,7 @@ def test_every_acquire_of_a_lock_object_begins_anew():
     shared = Write(Keys("app:"), "doc", fenced=True)
     one = shared.begin(None)
     one.acquire(TOKEN, 10_000, 7)
-    one.grant([READERS, 9000])
+    one.refusal([READERS, 9000])
     one.contend(LATER, 10_000, 8)
     assert one.withdraw() is not None
     assert shared.withdraw() is None

@@ -124,11 +124,3 @@ def test_a_command_is_packed_once_for_all_nodes():
     for command in (Call("mutex_force", 1, b"k"), SetIfAbsent(b"k", b"t", 1), DeleteIfEqual(b"k", b"t")):
         for dialect in (Dialect.PLAIN, Dialect.DELIFEQ, Dialect.DELEX):
             assert command.pack(dialect) is command.pack(dialect)
-
-
-def test_dialects_can_be_told_apart():
-    """A server may know one form, the other, or none."""
-    assert not Dialect.PLAIN
-    assert Dialect.DELIFEQ & Dialect.DELEX == Dialect.PLAIN
-    both = DeleteIfEqual(b"k", b"t").pack(Dialect.DELIFEQ | Dialect.DELEX)
-    assert b"DELIFEQ" in both or b"DELEX" in both

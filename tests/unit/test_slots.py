@@ -9,7 +9,6 @@ from redlock_async import ConfigurationError
 from redlock_async._claim import Held
 from redlock_async._errors import KeyConflict, NodeRefused
 from redlock_async._keys import Keys
-from redlock_async._quorum import Tally
 from redlock_async._replies import failure
 from redlock_async._round import Round
 from redlock_async._scripts import Dialect, script
@@ -134,26 +133,22 @@ def test_what_is_handed_on():
 # Replies
 
 
-@pytest.mark.parametrize("fenced", [True, False])
-def test_replies(fenced):
-    """A number is a grant; a list says who is in the way, until when at the earliest, and what is free."""
-    claim = at(0, fenced=fenced)
-    assert claim.grant(17) == (17 if fenced else 0)
-    assert claim.grant([b"t", 1500]) == Taken(b"t", 1.5, free=())
-    assert claim.grant([b"t", -1, 0, 2]) == Taken(b"t", None, free=(0, 2))
-    assert isinstance(claim.grant([b"t", 0]), Held)
-    assert claim.released(1)
-    assert not claim.released(0)
+def test_replies():
+    """A list says who is in the way, until when at the earliest, and what is free."""
+    claim = at(0)
+    assert claim.refusal([b"t", 1500]) == Taken(b"t", 1.5, free=())
+    assert claim.refusal([b"t", -1, 0, 2]) == Taken(b"t", None, free=(0, 2))
+    assert isinstance(claim.refusal([b"t", 0]), Held)
 
 
 def test_a_larger_number_left_behind_makes_it_show_all_those_slots():
     """Once; then the node knows whether any of them is held."""
     claim = Slots(KEYS, "x", 2, fenced=False).begin(None)
-    assert claim.again({0: claim.grant([5]), 1: claim.grant([3])}, 3)
+    assert claim.again({0: claim.refusal([5]), 1: claim.refusal([3])}, 3)
     asked = sent(claim.contend(TOKEN, 9, 1))
     assert asked[2:-1] == [b"6", BOUND, *SLOTS[:5], b"2", b"5", b"%d" % claim.slot, TOKEN]
     assert claim.slot < 2
-    assert not claim.again({0: claim.grant([5])}, 3)
+    assert not claim.again({0: claim.refusal([5])}, 3)
 
 
 def test_another_number_is_the_callers_mistake():
@@ -176,7 +171,9 @@ def test_when_it_is_hopeless(answers, hopeless, kind, last):
     Only who has no time to hear them is told what the others agree on.
     """
     round_ = Round.__new__(Round)
-    round_.tally = Tally(5, 3, answers.count("G"), answers.count("R"), answers.count("C") + answers.count("D"))
+    round_.asked, round_.needed = 5, 3
+    round_.granted, round_.refused = answers.count("G"), answers.count("R")
+    round_.failed = answers.count("C") + answers.count("D")
     round_.causes = {n: kind("no") if a == "C" else ConnectionError() for n, a in enumerate(answers) if a in "CD"}
     round_._open = 0b11111 & ~((1 << len(answers)) - 1)
     error = round_.hopeless(["x"], last=last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from math import inf
 from random import Random
 from typing import Any
@@ -61,10 +61,11 @@ class Process:
         """Only within the process: machines do not share clocks."""
         return f"simulated process {self.index}"
 
-    def nonce(self) -> str:
+    def nonces(self) -> Iterator[bytes]:
         """Never the same twice, and the same in every run."""
-        self._nonces += 1
-        return f"{self.index:08x}{self._nonces:024x}"
+        while True:
+            self._nonces += 1
+            yield b"%08x%024x" % (self.index, self._nonces)
 
     def luck(self) -> Random:
         """Its jitter."""
