@@ -3,84 +3,191 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
+import math
 import os
-import platform
 import sys
+import textwrap
 import time
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NoReturn
 
+from . import compare, goals, page, store
 from .clusters import NoCluster, cluster
 from .contenders import BY_NAME as CONTENDERS
 from .report import Report
 from .runner import Plan, Runner
 from .scenarios import BY_NAME as SCENARIOS
+from .store import Run, Unwritable
 
 WIDTH = 79
+STDOUT = "-"
+INTERRUPTED = 130
 
 
-def arguments() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end as a wrong use of a command does."""
+        print(f"benchmarks: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def arguments() -> Parser:
     """What can be chosen."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = Parser(
+        prog="python -m benchmarks",
+        description="This library, its peers, and the floor under all of them, side by side.",
+        epilog=listed("scenarios", {name: each.title for name, each in SCENARIOS.items()})
+        + "\n\n"
+        + listed("contenders", {name: each.title for name, each in CONTENDERS.items()})
+        + "\n\nTwo runs beside each other: python -m benchmarks compare --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--cluster", default="embedded", help="embedded (default), compose, or URL,URL,...")
-    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
-    parser.add_argument("--contender", action="append", choices=CONTENDERS, help="only this one; may be repeated")
+    parser.add_argument(
+        "--scenario", action="append", type=one_of(SCENARIOS, "scenario"), metavar="NAME",
+        help="only this one; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--contender", action="append", type=one_of(CONTENDERS, "contender"), metavar="NAME",
+        help="only this one; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=0.15, help="of each round (default: 0.15)")
     parser.add_argument("--rounds", type=int, default=5, help="of each scenario (default: 5)")
-    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
+    parser.add_argument(
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="keep the run in FILE; without FILE, print it as JSON"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help=f"write a page, {page.NAME}, and {store.RESULTS} to this directory"
+    )
     parser.add_argument("--no-install", action="store_true", help="a peer that is not installed yet counts as missing")
     return parser
 
 
-def main() -> int:
-    """Run what was asked for; figures on stdout, words on stderr."""
+def one_of(known: Iterable[str], what: str) -> Callable[[str], str]:
+    """Takes only those names; proposes the nearest for another."""
+    names = list(known)
+
+    def check(name: str) -> str:
+        if name in names:
+            return name
+        near = get_close_matches(name, names, 1)
+        raise argparse.ArgumentTypeError(
+            f"no {what} {name!r}: " + (f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}")
+        )
+
+    return check
+
+
+def listed(what: str, titles: dict[str, str]) -> str:
+    """Names and what they stand for."""
+    return "\n".join([f"{what}:", *(f"  {name:<15} {title}"[:WIDTH] for name, title in titles.items())])
+
+
+def choices(given: Sequence[str]) -> argparse.Namespace:
+    """What was asked for, if it can be done: a result that cannot be kept is not worth minutes of work."""
     parser = arguments()
-    chosen = parser.parse_args()
-    if chosen.rounds < 1 or not chosen.seconds > 0:
+    chosen = parser.parse_args(given)
+    if chosen.rounds < 1 or not 0 < chosen.seconds < math.inf:
         parser.error("--rounds must be at least 1, and --seconds more than 0")
+    chosen.print_json = chosen.json == STDOUT
+    chosen.file = None if chosen.json is None or chosen.print_json else Path(chosen.json)
+    try:
+        if chosen.report is not None:
+            store.check_folder(chosen.report)
+        if chosen.file is not None:
+            store.check_file(chosen.file)
+    except Unwritable as exc:
+        parser.error(str(exc))
+    return chosen
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what was asked for; figures on stdout, words on stderr."""
+    given = sys.argv[1:] if given is None else given
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without µ is to have the figures too
+    if given[:1] == ["compare"]:
+        return compare.main(given[1:])
+    chosen = choices(given)
+    try:
+        run = measure(chosen)
+    except NoCluster as exc:
+        print(f"benchmarks: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED  # before there was anything to show
+    finally:
+        progress("")
+    try:
+        keep(run, chosen.file, chosen.report)
+    except Unwritable as exc:
+        # It could be written to before: the figures are not to be lost with it.
+        print(f"benchmarks: {exc}", file=sys.stderr)
+        kept = False
+    else:
+        kept = True
+    show(run, as_json=chosen.print_json)
+    if run.about["interrupted"]:
+        return INTERRUPTED
+    return 0 if kept else 1
+
+
+def measure(chosen: argparse.Namespace) -> Run:
+    """The run, or with Ctrl-C what there is of it by then."""
     plan = Plan(
         scenarios=[each for name, each in SCENARIOS.items() if name in (chosen.scenario or SCENARIOS)],
         entries=[each for name, each in CONTENDERS.items() if name in (chosen.contender or CONTENDERS)],
         seconds=chosen.seconds,
         rounds=chosen.rounds,
         install=not chosen.no_install,
+        local=chosen.cluster == "embedded",
+        named=chosen.contender is not None,
     )
-    started = time.monotonic()
-    try:
-        with cluster(chosen.cluster) as urls:
-            report = Report(asyncio.run(Runner(plan, urls, progress).run()))
-    except NoCluster as exc:
-        print(f"benchmarks: {exc}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        progress("")
-    about = {
-        "cluster": chosen.cluster,
-        "nodes": len(urls),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpus": os.cpu_count(),
-        "seconds": plan.seconds,
-        "rounds": plan.rounds,
-        "took": round(time.monotonic() - started, 1),
-    }
-    show(report, about, as_json=chosen.json)
-    return 0
+    with cluster(chosen.cluster) as urls:
+        about = store.about(cluster=chosen.cluster, urls=urls, seconds=plan.seconds, rounds=plan.rounds)
+        runner = Runner(plan, urls, progress)
+        started, interrupted = time.monotonic(), False
+        try:
+            runner.measure()
+        except KeyboardInterrupt:
+            interrupted = True
+        took = round(time.monotonic() - started, 1)
+    about |= {"took": took, "interrupted": interrupted}
+    return Run(about, [store.as_record(result) for result in runner.results])
 
 
-def show(report: Report, about: dict[str, Any], *, as_json: bool) -> None:
+def keep(run: Run, file: Path | None, folder: Path | None) -> None:
+    """Write what is to be kept, and say where."""
+    text = Report(run).as_json()
+    if file is not None:
+        store.write(file, text)
+        print(f"kept in {file}", file=sys.stderr)
+    if folder is not None:
+        store.write(folder / store.RESULTS, text)
+        store.write(folder / page.NAME, page.render(run))
+        print(f"report: {folder / page.NAME}, and {store.RESULTS} beside it", file=sys.stderr)
+
+
+def show(run: Run, *, as_json: bool) -> None:
     """Print it."""
+    report, about = Report(run), run.about
     if as_json:
-        print(json.dumps({"about": about, "results": report.as_json()}, indent=1))
+        print(report.as_json(), end="")
         return
-    print(
-        f"{about['nodes']} masters ({about['cluster']}), Python {about['python']}, {about['system']}, "
+    header = (
+        f"{about['nodes']} masters ({about['cluster']}), {about['server']}, {about['python']}, {about['system']}, "
         f"{about['cpus']} CPUs; {about['rounds']} rounds of {about['seconds']:g} s; took {about['took']:g} s"
     )
+    print(textwrap.fill(header, WIDTH))
+    if about["interrupted"]:
+        print("Interrupted: what follows is what was measured until then.")
     print(report.as_table())
+    print(goals.as_table(goals.judge(report)))
 
 
 def progress(what: str) -> None:
@@ -91,5 +198,17 @@ def progress(what: str) -> None:
         print(what, file=sys.stderr, flush=True)
 
 
+def program() -> int:
+    """`main`, when whoever reads its output may stop reading."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still to be written has nowhere to go, and the interpreter would say so as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -2,106 +2,171 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import Any
 
-from .runner import Result
 from .scenarios import Figure
+from .store import Record, Run, number
+
+WIDTH = 79
+LONGEST = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over the rounds: never a single number."""
+
+    median: float
+    lowest: float
+    highest: float
+    rounds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """None when there is nothing to speak of."""
+        return cls(median(values), min(values), max(values), len(values)) if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One figure of one contender in one scenario, over the rounds."""
+    """One figure of one contender in one scenario."""
 
     figure: Figure
-    median: float
-    lowest: float
-    highest: float
-    ratio: float | None
-    """Times its floor: the median of the rounds' own ratios, for what disturbs a round disturbs both."""
+    spread: Spread
+    ratio: Spread | None
+    """Times its floor: of the rounds' own ratios, for what disturbs a round disturbs both."""
 
 
 class Report:
     """What a run has found."""
 
-    def __init__(self, results: Sequence[Result]) -> None:
-        self.results = results
-        self._by_name = {(result.scenario.name, result.entry.name): result for result in results}
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._by_name = {(record.scenario, record.contender): record for record in run.records}
 
-    def cells(self, result: Result) -> list[Cell]:
-        """The figures of that result, in the scenario's order."""
-        if not result.rounds:
-            return []
-        return [self._cell(result, figure) for figure in result.scenario.figures]
+    def find(self, scenario: str, contender: str) -> Record | None:
+        """What that contender did in that scenario."""
+        return self._by_name.get((scenario, contender))
 
-    def _cell(self, result: Result, figure: Figure) -> Cell:
-        values = [sample[figure.key] for sample in result.rounds]
-        return Cell(figure, median(values), min(values), max(values), self._ratio(result, figure))
-
-    def _ratio(self, result: Result, figure: Figure) -> float | None:
-        floor = self._by_name.get((result.scenario.name, result.entry.floor))
-        if floor is None or not floor.rounds:
-            return None
-        both = zip(result.rounds, floor.rounds, strict=False)
-        ratios: list[float] = [ours[figure.key] / theirs[figure.key] for ours, theirs in both]
-        return median(ratios)
-
-    def as_json(self) -> list[dict[str, Any]]:
-        """One record for each scenario and contender."""
+    def cells(self, record: Record) -> list[Cell]:
+        """The figures of that record, in the scenario's order, as far as there are any."""
+        spreads = ((figure, Spread.of(record.values(figure.key))) for figure in record.figures)
         return [
-            {
-                "scenario": result.scenario.name,
-                "contender": result.entry.name,
-                "floor": result.entry.floor,
-                "missing": result.missing,
-                "rounds": result.rounds,
-                "figures": {
-                    cell.figure.key: {
-                        "unit": cell.figure.unit,
-                        "median": cell.median,
-                        "min": cell.lowest,
-                        "max": cell.highest,
-                        "times_floor": cell.ratio,
-                    }
-                    for cell in self.cells(result)
-                },
-            }
-            for result in self.results
+            Cell(figure, spread, Spread.of(self.ratios(record, figure.key, record.floor)))
+            for figure, spread in spreads
+            if spread is not None
         ]
+
+    def ratios(self, record: Record, key: str, against: str) -> list[float]:
+        """That figure of each round, divided by what the other contender had in the same round."""
+        other = self.find(record.scenario, against)
+        if other is None:
+            return []
+        both = (
+            (number(ours, key), number(theirs, key)) for ours, theirs in zip(record.rounds, other.rounds, strict=False)
+        )
+        return [ours / theirs for ours, theirs in both if ours is not None and theirs]
+
+    def as_json(self) -> str:
+        """Everything, as `store.read` takes it; a line for each record, for there are thousands of numbers."""
+        about = json.dumps(dict(self.run.about), indent=1)
+        results = ",\n".join(json.dumps(self._as_json(record)) for record in self.run.records)
+        return f'{{"about": {about},\n"results": [\n{results}\n]}}\n'
+
+    def _as_json(self, record: Record) -> dict[str, Any]:
+        cells = {cell.figure.key: cell for cell in self.cells(record)}
+        return {
+            "scenario": record.scenario,
+            "title": record.title,
+            "group": record.group,
+            "at": record.at,
+            "contender": record.contender,
+            "contender_title": record.contender_title,
+            "floor": record.floor,
+            "missing": record.missing,
+            "figures": {figure.key: _figure_as_json(figure, cells.get(figure.key)) for figure in record.figures},
+            "rounds": [dict(sample) for sample in record.rounds],
+        }
 
     def as_table(self) -> str:
         """At most 80 columns."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        title = None
-        for result in self.results:
-            if result.scenario.title != title:
-                title = result.scenario.title
-                yield f"\n{title}"
-                yield f"  {'contender':<12} {'figure':<8} {'median':>10}   {'spread':<19} {'n':>7}   {'x floor':>8}"
-            yield from self._rows(result)
-        floors = {result.entry.name: result.entry.floor for result in self.results}
-        yield "\nx floor: the median of the rounds' own ratios to the bare protocol with the same kind of commands."
-        yield "  " + ", ".join(f"{name} / {floor}" for name, floor in floors.items() if name != floor)
+        for (_, title), records in groupby(self.run.records, lambda record: (record.scenario, record.title)):
+            yield from ("", *textwrap.wrap(title, WIDTH, break_on_hyphens=False))
+            of_this = list(records)
+            if any(record.rounds for record in of_this):
+                yield f"  {'contender':<12} {'figure':<9} {'median':>7}{'':<9} {'spread':<19} {'n':>7} {'x floor':>8}"
+            for record in of_this:
+                yield from self._rows(record)
+            yield from missing(of_this)
+        yield "\nx floor: the median of the rounds' own ratios to the bare protocol's figures, by"
+        floors: dict[str, list[str]] = {}
+        for name, floor in {record.contender: record.floor for record in self.run.records}.items():
+            if name != floor:
+                floors.setdefault(floor, []).append(name)
+        for floor, names in floors.items():
+            yield from wrapped(f"{floor} for {', '.join(names)}")
 
-    def _rows(self, result: Result) -> Iterator[str]:
-        n = round(sum(sample["n"] for sample in result.rounds))
-        for first, cell in zip([True, *[False] * 9], self.cells(result), strict=False):
-            who, out_of = (result.entry.name, f"{n:,}") if first else ("", "")
-            spread = f"{_short(cell.lowest)} .. {_short(cell.highest)}"
-            unit = {"pairs/s": "/s"}.get(cell.figure.unit, cell.figure.unit)
-            ratio = f"{cell.ratio:.2f}" if cell.ratio is not None else ""
+    def _rows(self, record: Record) -> Iterator[str]:
+        n = round(sum(record.values("n")))
+        for position, cell in enumerate(self.cells(record)):
+            who, out_of = (record.contender, f"{n:,}") if position == 0 else ("", "")
+            spread = f"{brief(cell.spread.lowest)} .. {brief(cell.spread.highest)}"
+            ratio = brief(cell.ratio.median) if cell.ratio is not None else ""
             yield (
-                f"  {who:<12} {cell.figure.key:<8} {_short(cell.median):>7} {unit:<2}   {spread:<19} {out_of:>7}"
-                f"   {ratio:>8}"
-            )
-        if result.missing is not None:
-            yield f"  {result.entry.name:<12} missing: {result.missing[:62]}"
+                f"  {who:<12} {cell.figure.key:<9} {brief(cell.spread.median):>7} {cell.figure.unit:<8.8} "
+                f"{spread:<19} {out_of:>7} {ratio:>8}"
+            ).rstrip()
 
 
-def _short(value: float) -> str:
-    """Three digits are more than repeat."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004
+def missing(records: Sequence[Record]) -> Iterator[str]:
+    """Who has no figures there, or not all, and why: those with the same reason in one line."""
+    reasons: dict[str, list[str]] = {}
+    for record in records:
+        if record.missing is not None:
+            reasons.setdefault(why(record.missing), []).append(record.contender)
+    for reason, names in reasons.items():
+        yield from wrapped(f"missing: {', '.join(names)}: {reason}")
+
+
+def why(reason: str) -> str:
+    """A library's error may be pages long."""
+    words = " ".join(reason.split())
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 4]} ..."
+
+
+def wrapped(text: str) -> list[str]:
+    """Indented as the rows of a table are; names stay whole."""
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def short(value: float) -> str:
+    """Three significant digits: more do not repeat."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:#.3g}".rstrip(".")  # noqa: PLR2004
+
+
+def brief(value: float, beyond: float = 1e6) -> str:
+    """As `short`, with a letter for the thousands of what would be long."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(size, beyond):
+            return short(value / size) + letter
+    return short(value)
+
+
+def _figure_as_json(figure: Figure, cell: Cell | None) -> dict[str, Any]:
+    known = {"label": figure.label, "unit": figure.unit, "faster_is_more": figure.faster_is_more}
+    if cell is None:
+        return known
+    ratio = cell.ratio.median if cell.ratio is not None else None
+    spread = {"median": cell.spread.median, "min": cell.spread.lowest, "max": cell.spread.highest}
+    return known | spread | {"times_floor": ratio}

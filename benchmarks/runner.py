@@ -5,23 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
+import os
+import selectors
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-from .contenders import Entry, Missing
-from .scenarios import Sample, Scenario
+from .clusters import own
+from .contenders import Entry, Missing, Start
+from .scenarios import Sample, Scenario, Setting, Stage, Unmeasured
+from .timing import now
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
 """Seconds beyond its own time that a contender may take for an answer."""
 
+SLACK = 2.0
+"""Seconds that a contender may take in a scenario beyond what its rounds should, before it gets no more of them."""
+
+LONGEST_ANSWER = 64 * 1024 * 1024
+
 
 class Failed(Exception):  # noqa: N818 - as Missing
     """A contender did not do what it was asked to; says why."""
+
+
+class Gone(Failed):
+    """Its process does not answer any more."""
 
 
 @dataclass
@@ -33,6 +46,8 @@ class Result:
     rounds: list[Sample] = field(default_factory=list)
     missing: str | None = None
     """Why there is no figure, or not all."""
+    spent: float = 0.0
+    """Seconds."""
 
 
 class WorkerProcess:
@@ -51,11 +66,11 @@ class WorkerProcess:
             async with asyncio.timeout(seconds + PATIENCE):
                 line = await stdout.readline()
         except TimeoutError:
-            raise Failed(f"no answer within {seconds + PATIENCE:g} s") from None
+            raise Gone(f"no answer within {seconds + PATIENCE:g} s") from None
         except ConnectionError as exc:
-            raise Failed(f"its process has ended: {exc}") from None
+            raise Gone(f"its process has ended: {exc}") from None
         if not line:
-            raise Failed("its process has ended")
+            raise Gone("its process has ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise Failed(answer["error"])
@@ -63,12 +78,17 @@ class WorkerProcess:
 
 
 @asynccontextmanager
-async def worker(entry: Entry, python: str, urls: Sequence[str]) -> AsyncIterator[WorkerProcess]:
+async def worker(start: Start, urls: Sequence[str]) -> AsyncIterator[WorkerProcess]:
     """That contender in a process of its own, connected."""
     process = await asyncio.create_subprocess_exec(
-        python, "-W", "ignore", "-m", "benchmarks.worker", entry.name,
-        cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        *start.argv,
+        cwd=ROOT,
+        env=os.environ | start.environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LONGEST_ANSWER,
+        start_new_session=True,  # Ctrl-C is for this process, which ends them
+    )
     try:
         started = WorkerProcess(process)
         await started.ask(do="open", urls=list(urls))
@@ -80,6 +100,27 @@ async def worker(entry: Entry, python: str, urls: Sequence[str]) -> AsyncIterato
         await process.wait()
 
 
+class Team:
+    """The processes of one contender on one set of masters, as many as its scenarios have needed so far."""
+
+    def __init__(self, start: Start, urls: Sequence[str]) -> None:
+        self._start = start
+        self._urls = urls
+        self._stack = AsyncExitStack()
+        self._processes: list[WorkerProcess] = []
+
+    async def of(self, size: int) -> Sequence[WorkerProcess]:
+        """So many of them."""
+        while len(self._processes) < size:
+            self._processes.append(await self._stack.enter_async_context(worker(self._start, self._urls)))
+        return self._processes[:size]
+
+    async def end(self) -> None:
+        """End them; the next that are asked for are new ones."""
+        self._processes.clear()
+        await self._stack.aclose()
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to measure, and for how long."""
@@ -89,6 +130,10 @@ class Plan:
     seconds: float
     rounds: int
     install: bool
+    local: bool = False
+    """Whether masters may be started here, for the scenarios that need their own."""
+    named: bool = False
+    """Whether these entries were asked for by name, and not just all of them."""
 
 
 class Runner:
@@ -98,43 +143,104 @@ class Runner:
         self._plan = plan
         self._urls = urls
         self._progress = progress
-        self._processes: dict[str, tuple[WorkerProcess, WorkerProcess]] = {}
+        self._starts: dict[str, Start] = {}
         self._missing: dict[str, str] = {}
+        self.results: list[Result] = []
+        """What has been measured so far."""
+
+    def measure(self) -> list[Result]:
+        """`run`, on an event loop whose timers are exact."""
+        with asyncio.Runner(loop_factory=punctual_loop) as runner:
+            return runner.run(self.run())
 
     async def run(self) -> list[Result]:
         """Every scenario with every contender, whether or not it could be measured."""
-        async with AsyncExitStack() as stack:
-            for entry in self._plan.entries:
-                self._progress(f"starting {entry.name}")
-                try:
-                    python = entry.python(install=self._plan.install) or sys.executable
-                    two = [await stack.enter_async_context(worker(entry, python, self._urls)) for _ in range(2)]
-                    self._processes[entry.name] = (two[0], two[1])
-                except (Missing, Failed) as exc:
-                    self._missing[entry.name] = str(exc)
-            return [result for scenario in self._plan.scenarios for result in await self._scenario(scenario)]
-
-    async def _scenario(self, scenario: Scenario) -> list[Result]:
-        results = [Result(scenario, entry, missing=self._why_not(scenario, entry)) for entry in self._plan.entries]
-        able = [result for result in results if result.missing is None]
-        for number in range(self._plan.rounds):
-            # Backwards every other time: nobody always runs behind the same neighbour.
-            for result in able if number % 2 == 0 else reversed(able):
-                if result.missing is None:
-                    self._progress(f"{scenario.title}: round {number + 1} of {self._plan.rounds}: {result.entry.name}")
-                    await self._round(result)
-        return results
-
-    async def _round(self, result: Result) -> None:
-        process, partner = self._processes[result.entry.name]
+        for entry in self._plan.entries:
+            self._progress(f"preparing {entry.name}")
+            try:
+                self._starts[entry.name] = entry.command(install=self._plan.install)
+            except Missing as exc:
+                self._missing[entry.name] = str(exc)
         try:
-            result.rounds.append(await result.scenario.measure(process, partner, self._plan.seconds))
+            for setting, scenarios in groupby(self._plan.scenarios, lambda scenario: scenario.setting):
+                await self._in_setting(setting, list(scenarios))
+        finally:
+            for result in self.results:
+                if not result.rounds and result.missing is None:
+                    result.missing = "the run was ended before"
+        return self.results
+
+    async def _in_setting(self, setting: Setting, scenarios: Sequence[Scenario]) -> None:
+        results = [
+            Result(scenario, entry)
+            for scenario in scenarios
+            for entry in self._plan.entries
+            if self._plan.named or scenario.usual is None or entry.name in scenario.usual
+        ]
+        self.results += results
+        if setting.own and not self._plan.local:
+            for result in results:
+                result.missing = "it needs masters of its own, which --cluster embedded starts"
+            return
+        able = {result.entry.name: result.entry for result in results if self._why_not(result) is None}
+        groups = [[entry] for entry in able] if setting.alone else [list(able)]
+        async with AsyncExitStack() as stack:
+            urls, cluster = self._urls, None
+            if setting.own:
+                self._progress("starting masters")
+                cluster = await stack.enter_async_context(own(setting))
+                urls = cluster.urls
+            for names in groups:
+                teams = {name: Team(self._starts[name], urls) for name in names}
+                for team in teams.values():
+                    stack.push_async_callback(team.end)
+                for scenario in scenarios:
+                    theirs = [r for r in results if r.scenario is scenario and r.entry.name in teams]
+                    await self._scenario(theirs, teams, Stage((), urls, cluster if setting.faults else None))
+                for team in teams.values():
+                    await team.end()
+        for result in results:
+            if not result.rounds and result.missing is None:
+                result.missing = self._why_not(result)
+
+    async def _scenario(self, results: Sequence[Result], teams: dict[str, Team], stage: Stage) -> None:
+        plan = self._plan
+        for number in range(plan.rounds):
+            # Backwards every other time: nobody always runs behind the same neighbour.
+            for result in results if number % 2 == 0 else reversed(results):
+                rounds = result.scenario.rounds(result.entry, plan.rounds, named=plan.named)
+                seconds = max(plan.seconds, result.scenario.least)
+                result.missing = result.missing or self._why_not(result)
+                if result.missing is None and number < rounds and result.spent < rounds * seconds + SLACK:
+                    self._progress(f"{result.scenario.title}: round {number + 1} of {rounds}: {result.entry.name}")
+                    await self._round(result, teams[result.entry.name], stage, seconds)
+
+    async def _round(self, result: Result, team: Team, stage: Stage, seconds: float) -> None:
+        scenario = result.scenario
+        started = now()
+        try:
+            processes = await team.of(scenario.processes)
+            # Starting them is not the scenario's.
+            started = now()
+            sample = await scenario.measure(Stage(processes, stage.urls, stage.cluster), seconds)
+            result.rounds.append(sample)
+        except Unmeasured as exc:
+            result.missing = str(exc)
         except Failed as exc:
             result.missing = str(exc)
             # What it was in the middle of is unknown: its answers could be those to earlier requests.
-            self._missing[result.entry.name] = f"failed before, at {result.scenario.title}: {exc}"
+            await team.end()
+            if isinstance(exc, Gone):
+                # Waiting for it once is enough.
+                self._missing[result.entry.name] = f"failed before, at {scenario.title}: {exc}"
+        result.spent += now() - started
 
-    def _why_not(self, scenario: Scenario, entry: Entry) -> str | None:
-        if not scenario.fits(entry):
+    def _why_not(self, result: Result) -> str | None:
+        if not result.scenario.fits(result.entry):
             return "it has no such thing"
-        return self._missing.get(entry.name)
+        return self._missing.get(result.entry.name)
+
+
+def punctual_loop() -> asyncio.AbstractEventLoop:
+    """select() takes microseconds where epoll() takes milliseconds: a delaying proxy must not be late by one."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())

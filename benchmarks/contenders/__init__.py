@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from .environments import Environment, Missing, Node, Start, Uvloop, Venv, python_worker
+
+__all__ = ["BY_NAME", "ENTRIES", "TTL", "Contender", "Entry", "Missing", "Start"]
+
 TTL = 10.0
 """Seconds of every lease, whoever takes it."""
-
-
-class Missing(Exception):  # noqa: N818 - a state of affairs, not a fault
-    """This contender cannot be had here; says why."""
 
 
 class Contender(Protocol):
@@ -27,12 +27,11 @@ class Contender(Protocol):
 
     def acquire(self, name: str) -> Awaitable[Any]:
         """What is held then, to be given to `release`; waits as long as it takes."""
+        ...
 
     def release(self, held: Any) -> Awaitable[object]:
         """Give it back."""
-
-    def block(self, name: str) -> AbstractAsyncContextManager[object] | None:
-        """`async with` on that name, where the library has it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +44,54 @@ class Entry:
     title: str
     floor: str
     """Whose figures its own are divided by."""
-    has_block: bool = True
-    environment: str | None = None
-    """The class in its module that makes an interpreter with what it needs; None: this one has it."""
+    can: frozenset[str] = frozenset()
+    """What a scenario may need beyond the verbs that every worker knows."""
+    environment: Environment | None = None
+    """What it runs in, if this interpreter has not all that it takes."""
 
     def create(self) -> Contender:
-        """The contender itself."""
-        return cast("Contender", self._load(self.factory))
+        """The contender itself, in its own process."""
+        module = import_module(f"benchmarks.contenders.{self.module}")
+        return cast("Contender", getattr(module, self.factory)())
 
-    def python(self, *, install: bool) -> str | None:
-        """The interpreter to run it with, if not this one; raises Missing when there is none."""
+    def command(self, *, install: bool) -> Start:
+        """How its worker is started; raises Missing when that cannot be, or only after an installation not wanted."""
         if self.environment is None:
-            return None
-        return cast("str", self._load(self.environment).python(install=install))
+            return python_worker(sys.executable, self.name)
+        return self.environment.start(self.name, self.module, install=install)
 
-    def _load(self, factory: str) -> Any:
-        return getattr(import_module(f"benchmarks.contenders.{self.module}"), factory)()
 
+# What the worker in Python makes of acquire and release alone; what a contender has beyond these.
+PYTHON = frozenset({"trace", "waiters"})
+FLOOR = PYTHON | {"renew"}
+BLOCK = PYTHON | {"block"}
+OURS = BLOCK | {"fair", "renew", "cancel"}
+UVLOOP = Uvloop()
+
+# The same redis-py for all who use it: what is compared is what they make of it.
+AIOREDLOCK = Venv(
+    "aioredlock-0.7.3",
+    "aioredlock==0.7.3",
+    "aioredis==1.3.1",
+    "hiredis==3.5.0",
+    "setuptools<81",  # for distutils, which Python 3.12 no longer has
+    imports="aioredlock",
+)
+POTTERY = Venv("pottery-3.0.1", "pottery==3.0.1", "redis==8.1.0", "hiredis==3.5.0", imports="pottery, hiredis")
+NODE_REDLOCK = Node("node-redlock-5.0.0-beta.2", "redlock", "ioredis")
 
 ENTRIES = (
-    Entry("floor", "floor", "FencedFloor", "bare protocol, fenced commands", "floor", has_block=False),
-    Entry("ours", "ours", "Fenced", "redlock_async", "floor"),
-    Entry("floor-plain", "floor", "PlainFloor", "bare protocol, plain commands", "floor-plain", has_block=False),
-    Entry("ours-plain", "ours", "Plain", "redlock_async, fencing=False", "floor-plain"),
-    Entry("redis-py", "redis_py", "Gathered", "five redis-py clients, gathered", "floor-plain", has_block=False),
-    Entry("aioredlock", "aioredlock", "Peer", "aioredlock 0.7.3", "floor-plain", environment="Environment"),
+    Entry("floor", "floor", "FencedFloor", "bare protocol, fenced commands", "floor", FLOOR),
+    Entry("ours", "ours", "Fenced", "redlock_async", "floor", OURS),
+    Entry("floor-plain", "floor", "PlainFloor", "bare protocol, plain commands", "floor-plain", FLOOR),
+    Entry("ours-plain", "ours", "Plain", "redlock_async, fencing=False", "floor-plain", OURS),
+    Entry("ours-uvloop", "ours", "Fenced", "redlock_async on uvloop", "floor", OURS, UVLOOP),
+    Entry("redis-py", "redis_py", "Gathered", "a redis-py client a node, gathered", "floor-plain", PYTHON),
+    Entry("aioredlock", "aioredlock", "Peer", "aioredlock 0.7.3", "floor-plain", BLOCK, AIOREDLOCK),
+    Entry("pottery", "pottery", "Peer", "pottery 3.0.1", "floor-plain", BLOCK, POTTERY),
+    Entry("redis-lock", "redis_lock", "OneNode", "redis-py's Lock, on one node only", "floor-plain", BLOCK),
+    # Its worker is the .cjs file beside this one.
+    Entry("node-redlock", "node_redlock", "", "node-redlock 5.0.0-beta.2", "floor-plain", environment=NODE_REDLOCK),
 )
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}

@@ -2,7 +2,7 @@
 
 What it takes, a lock over these servers from asyncio cannot undercut: a command is packed once for all nodes, what is
 ready leaves in one write a tick, and a future is resolved at the Q-th reply. It never times out, never reconnects and
-keeps no lease. It speaks `redis://host:port` only.
+knows of no lease that ends. It speaks `redis://host:port` only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from . import TTL
 PX = round(TTL * 1000)
 READ_SIZE = 64 * 1024
 FENCES = 16_384
+BATCH = 100
+RENEWALS = 3
 HOST, PORT = "127.0.0.1", 6379
 
 pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
@@ -49,6 +51,11 @@ class Operation:
         self.needed = needed
         self.grants = self.answers = 0
 
+    def check_refused(self) -> None:
+        """At each answer that is no grant."""
+        if self.answers == self.nodes and self.grants < self.needed:
+            self.future.set_result(False)
+
 
 class Link(asyncio.BufferedProtocol):
     """The connection to one node."""
@@ -64,6 +71,13 @@ class Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.write = cast("asyncio.Transport", transport).write
         self.close = transport.close
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """Its node has gone, and is done without from now on."""
+        self._floor.links.remove(self)
+        for operation in self.pending:
+            operation.answers += 1
+            operation.check_refused()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         return self._buffer
@@ -85,8 +99,8 @@ class Link(asyncio.BufferedProtocol):
                 operation.grants += 1
                 if operation.grants == operation.needed:
                     operation.future.set_result(True)
-            if operation.answers == operation.nodes and operation.grants < operation.needed:
-                operation.future.set_result(False)
+                    continue
+            operation.check_refused()
 
     async def ask(self, *command: bytes | str | int) -> object:
         """One command here alone, before there are any others."""
@@ -119,7 +133,7 @@ class Floor:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._links: list[Link] = []
+        self.links: list[Link] = []
         self._needed = 0
         self._out: list[bytes] = []
         self._prefix = os.urandom(8).hex().encode()
@@ -127,6 +141,8 @@ class Floor:
         self._count = 0
         self._turns: dict[str, deque[asyncio.Future[None]]] = {}
         self._waits: dict[bytes, Wait] = {}
+        self._kept: dict[bytes, bytes] = {}
+        self._extend = Script("mutex_extend")
         self._release_as: tuple[bytes | str | int, ...] = ("DELIFEQ",)
         self._release_with: tuple[bytes | str | int, ...] = ()
 
@@ -134,13 +150,13 @@ class Floor:
         for url in urls:
             parts = urlsplit(url)
             _, link = await self._loop.create_connection(lambda: Link(self), parts.hostname or HOST, parts.port or PORT)
-            self._links.append(link)
+            self.links.append(link)
             await link.ask("HELLO", 3)
             await link.ask("CLIENT", "TRACKING", "ON", "NOLOOP")
-            for script in (Script("mutex_acquire"), Script("mutex_release")):
+            for script in (Script("mutex_acquire"), Script("mutex_release"), self._extend):
                 await link.ask("SCRIPT", "LOAD", script.source)
         self._needed = len(urls) // 2 + 1
-        await self._choose_release(self._links[0])
+        await self._choose_release(self.links[0])
 
     async def _choose_release(self, link: Link) -> None:
         """As the library does: the server's own command where it has one."""
@@ -152,7 +168,7 @@ class Floor:
             self._release_as = ("EVALSHA", Script("mutex_release").sha, 1)
 
     async def close(self) -> None:
-        for link in self._links:
+        for link in self.links:
             link.close()
 
     async def acquire(self, name: str) -> Held:
@@ -172,6 +188,8 @@ class Floor:
         return Held(name, key, token)
 
     def release(self, held: Held) -> Awaitable[bool]:
+        if self._kept:
+            self._kept.pop(held.key, None)
         sent = self._give_back(held.key, held.token)
         turns = self._turns[held.name]
         if turns:
@@ -180,8 +198,22 @@ class Floor:
             del self._turns[held.name]
         return sent
 
-    def block(self, name: str) -> None:
-        """No such thing here."""
+    async def keep(self, name: str) -> Held:
+        """Acquire, and renew as often as the library does, so many in a command."""
+        held = await self.acquire(name)
+        if not self._kept:
+            self._loop.call_later(TTL / RENEWALS, self._renew)
+        self._kept[held.key] = held.token
+        return held
+
+    def _renew(self) -> None:
+        kept = list(self._kept.items())
+        for start in range(0, len(kept), BATCH):
+            batch = kept[start : start + BATCH]
+            arguments = [word for _, token in batch for word in (token, PX)]
+            self._send(pack(("EVALSHA", self._extend.sha, len(batch), *(key for key, _ in batch), *arguments)))
+        if kept:
+            self._loop.call_later(TTL / RENEWALS, self._renew)
 
     def take(self, key: bytes, token: bytes) -> bytes:
         """The command that takes it."""
@@ -212,8 +244,8 @@ class Floor:
 
     def _send(self, packed: bytes) -> asyncio.Future[bool]:
         future = self._loop.create_future()
-        operation = Operation(future, len(self._links), self._needed)
-        for link in self._links:
+        operation = Operation(future, len(self.links), self._needed)
+        for link in self.links:
             link.pending.append(operation)
         if not self._out:
             self._loop.call_soon(self._flush)
@@ -224,7 +256,7 @@ class Floor:
         # All nodes are sent the same, so it is joined once.
         out, self._out = self._out, []
         packed = b"".join(out)
-        for link in self._links:
+        for link in self.links:
             link.write(packed)
 
 

@@ -31,8 +31,20 @@ class Ours:
     def release(self, lease: Lease) -> Awaitable[None]:
         return lease.release()
 
+    keep = acquire
+    """It is renewed until it is released."""
+
     def block(self, name: str) -> AbstractAsyncContextManager[Lease]:
         return self._redlock(name)
+
+    def fair(self, name: str) -> Awaitable[Lease]:
+        return self._redlock.fair(name).acquire()
+
+    def force(self, name: str) -> Awaitable[bool]:
+        return self._redlock.force_release(name)
+
+    def left(self, lease: Lease) -> float:
+        return lease.remaining
 
 
 class Fenced(Ours):

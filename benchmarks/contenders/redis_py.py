@@ -1,4 +1,8 @@
-"""Redlock as it is written by hand: five redis-py clients, SET NX PX gathered, a script to release."""
+"""Redlock as it is written by hand: a redis-py client a node, SET NX PX gathered, a script to release.
+
+As most do it who do it themselves, after the algorithm's description: redis-py's defaults, a fresh token each attempt,
+everything released after a failed one, and a random pause of up to 0.2 s, as in the reference implementation.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +56,3 @@ class Gathered:
     async def release(self, held: Held) -> None:
         releases = (self._release(keys=[held.name], args=[held.token], client=client) for client in self._clients)
         await asyncio.gather(*releases)
-
-    def block(self, name: str) -> None:
-        """Nobody wrote one."""

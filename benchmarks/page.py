@@ -1,0 +1,221 @@
+"""A run as a page: one file, which fetches nothing and runs nothing, for a wide screen or a phone, light or dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from . import goals, plots
+from .charts import Charts
+from .report import Cell, Report, Spread, short, why
+from .store import Record, Run
+
+NAME = "index.html"
+STYLE = Path(__file__).with_name("page.css")
+
+HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>redlock_async: benchmarks</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+"""
+
+ABOUT = {
+    "machine": "machine",
+    "system": "system",
+    "load": "load before",
+    "cluster": "cluster",
+    "server": "server",
+    "python": "Python",
+    "libraries": "libraries",
+    "commit": "commit",
+    "date": "date",
+    "rounds": "rounds",
+    "took": "took",
+}
+
+
+def render(run: Run) -> str:
+    """The whole page."""
+    sections = [section for section in _sections(Report(run)) if section.body]
+    links = "".join(f'<a href="#{each.anchor}">{escape(each.heading)}</a> ' for each in sections)
+    parts = (
+        f'<section id="{each.anchor}"><h2>{escape(each.heading)}</h2>\n<p>{escape(each.words)}</p>\n'
+        f"{each.body}</section>\n"
+        for each in sections
+    )
+    return (
+        f"{HEAD}<style>\n{STYLE.read_text('utf-8')}</style></head>\n<body><header><h1>redlock_async: benchmarks</h1>\n"
+        f'{_about(run.about)}<nav aria-label="Parts of this page">{links}</nav></header>\n'
+        f"<main>\n{''.join(parts)}</main></body></html>\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page, left out when it is empty."""
+
+    anchor: str
+    heading: str
+    words: str
+    body: str
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    verdicts, charts = goals.judge(report), Charts(report)
+    yield Section(
+        "goals",
+        "Goals",
+        f"{goals.summary(verdicts)}. What counts is the median over the rounds; a ratio is that of the two in the same "
+        "round, and can be held against another machine's.",
+        _goals(verdicts),
+    )
+    yield Section(
+        "contenders",
+        "Contenders",
+        "The floor is the bare protocol: the same commands on connections of the same kind, without the logic of a "
+        "lock. Each contender is told by its colour, its line and its marker in all plots.",
+        _contenders(report.run.records, charts),
+    )
+    yield Section(
+        "latency",
+        "Latency",
+        "How large a part of all was done within how long: further left is faster, and a line that leans over has a "
+        "long tail. Each is the median over the rounds; beside each name are the p50 and the p99.",
+        _plots(charts.distributions()),
+    )
+    bars = "The bar behind a point goes from the lowest round to the highest."
+    yield Section(
+        "tasks",
+        "Throughput against tasks",
+        f"Each task on a name of its own. {bars}",
+        _plots(charts.sweeps("tasks", "tasks, log scale", log=True)),
+    )
+    yield Section(
+        "nodes",
+        "Cost against nodes",
+        f"The same on fewer and more masters. {bars}",
+        _plots(charts.sweeps("nodes", "nodes", log=False)),
+    )
+    yield Section(
+        "round-trip",
+        "Cost against the round trip",
+        f"The same on masters further away. {bars}",
+        _plots(charts.sweeps("round trip", "round trip, ms", log=False)),
+    )
+    yield Section(
+        "handover",
+        "Hand-over",
+        "From the release in one process to the acquire in another that waits for it. The marker is the median, the "
+        "end of the line the p99.",
+        _plots(charts.ranges("handover")),
+    )
+    yield Section(
+        "faults",
+        "Through a fault",
+        "What happens over time while masters are frozen or dead, in the first round.",
+        _plots(charts.series()),
+    )
+    yield Section(
+        "everything",
+        "Everything that was measured",
+        "Beside each median, the lowest and the highest round; x floor: the median of the rounds' own ratios to the "
+        "bare protocol with the same kind of commands.",
+        _everything(report),
+    )
+
+
+def _about(about: Mapping[str, Any]) -> str:
+    """Where the figures come from, without which they mean nothing."""
+    told = dict(about)
+    told["machine"] = f"{about.get('machine', 'unknown')}, {about.get('cpus', '?')} CPUs"
+    told["cluster"] = f"{about.get('nodes', '?')} masters, {about.get('cluster', 'unknown')}"
+    told["rounds"] = f"{about.get('rounds', '?')} of {about.get('seconds', '?')} s"
+    told["took"] = f"{about.get('took', '?')} s"
+    libraries = about.get("libraries")
+    if isinstance(libraries, Mapping):
+        told["libraries"] = ", ".join(f"{name} {version}" for name, version in libraries.items())
+    rows = "".join(
+        f"<dt>{what}</dt><dd>{escape(str(told[key]))}</dd>" for key, what in ABOUT.items() if told.get(key) is not None
+    )
+    interrupted = "<p class='note'>This run was interrupted: it is not whole.</p>" if about.get("interrupted") else ""
+    return f"<dl>{rows}</dl>{interrupted}\n"
+
+
+def _goals(verdicts: Sequence[goals.Verdict]) -> str:
+    return _table(("what", "goal", "n|median", "n roomy|rounds", "outcome"), map(_goal, verdicts))
+
+
+def _goal(verdict: goals.Verdict) -> str:
+    median = spread = ""
+    if verdict.spread is not None:
+        median, spread = short(verdict.spread.median), _spread(verdict.spread)
+    kind = {True: "reached", False: "missed", None: "soft"}[verdict.reached]
+    reason = f'<br><span class="soft">{escape(why(verdict.why_not))}</span>' if verdict.why_not else ""
+    return (
+        f'<tr><th scope="row">{escape(verdict.goal.what)}{reason}</th><td>{escape(verdict.goal.text)}</td>'
+        f'<td class="n">{median}</td><td class="n roomy">{spread}</td><td class="{kind}">{verdict.word}</td></tr>'
+    )
+
+
+def _contenders(records: Sequence[Record], charts: Charts) -> str:
+    rows = (
+        f'<tr><th scope="row" class="who">{plots.sample(charts.styles[name])}{escape(name)}</th>'
+        f"<td>{escape(record.contender_title)}</td><td>{escape(record.floor)}</td></tr>"
+        for name, record in {record.contender: record for record in records}.items()
+    )
+    return _table(("contender", "what it is", "its floor"), rows)
+
+
+def _everything(report: Report) -> str:
+    rows: list[str] = []
+    for title, records in groupby(report.run.records, lambda record: record.title):
+        rows.append(f'</tbody><tbody><tr><th class="of" scope="rowgroup" colspan="6">{escape(title)}</th></tr>')
+        for record in records:
+            rows += _rows(report, record)
+    return _table(("contender", "n|out of", "figure", "n|median", "n|rounds", "n|x floor"), rows)
+
+
+def _rows(report: Report, record: Record) -> Iterator[str]:
+    """The contender stands once, beside all of its rows."""
+    cells = [_cell(each) for each in report.cells(record)]
+    if record.missing is not None:
+        cells.append(f'<td class="soft why" colspan="4">missing: {escape(why(record.missing))}</td>')
+    n = round(sum(record.values("n")))
+    span = f' rowspan="{len(cells)}"'
+    who = f'<th scope="row" class="who"{span}>{escape(record.contender)}</th>'
+    out_of = f'<td class="n"{span}>{f"{n:,}" if n else ""}</td>'
+    for position, cell in enumerate(cells):
+        yield f"<tr>{who + out_of if position == 0 else ''}{cell}</tr>"
+
+
+def _cell(cell: Cell) -> str:
+    ratio = "" if cell.ratio is None else short(cell.ratio.median)
+    return (
+        f"<td>{escape(cell.figure.label)}</td>"
+        f'<td class="n">{short(cell.spread.median)} {escape(cell.figure.unit)}</td>'
+        f'<td class="n">{_spread(cell.spread)}</td><td class="n">{ratio}</td>'
+    )
+
+
+def _spread(spread: Spread) -> str:
+    return f"{short(spread.lowest)} .. {short(spread.highest)}"
+
+
+def _plots(drawn: Iterable[str]) -> str:
+    pictures = "".join(drawn)
+    return pictures and f'<div class="plots">{pictures}</div>\n'
+
+
+def _table(headings: Sequence[str], rows: Iterable[str]) -> str:
+    """A heading's class stands before its text, after a |."""
+    body = "".join(rows)
+    if not body:
+        return ""
+    parts = (heading.rpartition("|") for heading in headings)
+    cells = "".join(f'<th scope="col" class="{kind}">{escape(text)}</th>' for kind, _, text in parts)
+    table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{table}</div>\n'

@@ -1,0 +1,164 @@
+"""Masters freeze and die while locks are taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+from redis.asyncio import Redis
+
+from benchmarks.timing import latencies, now, quantile
+
+from ._base import FLOOR_AND_OURS, P50, P99, Figure, Process, Sample, Scenario, Setting, Stage, Unmeasured, fresh
+
+BINS = 60
+"""Points of a round's course."""
+
+
+class Frozen(Scenario):
+    """Latency before, while and after some masters do not answer, all in one round."""
+
+    figures = (
+        P50, P99,
+        Figure("factor50", "p50, times healthy", "x"),
+        Figure("factor99", "p99, times healthy", "x"),
+        Figure("worst", "slowest while frozen", "ms"),
+    )  # fmt: skip
+    setting = Setting(nodes=5, faults=True)
+    needs = "trace"
+    tasks = 10
+    least = 1.5
+    most_rounds = 2
+    usual = FLOOR_AND_OURS
+    frozen_from, frozen_to = 0.3, 0.75
+    """Fractions of the round."""
+
+    def __init__(self, masters: int) -> None:
+        self._masters = range(masters)
+        self.name = f"frozen-{masters}"
+        self.title = f"{('one master', 'two masters')[masters - 1]} frozen: {self.tasks} tasks"
+
+    async def measure(self, stage: Stage, seconds: float) -> Sample:
+        cluster = stage.faults
+        tracing = asyncio.ensure_future(_trace(stage.processes[0], fresh(self.name), self.tasks, seconds))
+        begun = now()
+        try:
+            await asyncio.sleep(seconds * self.frozen_from)
+            for master in self._masters:
+                cluster.pause(master)
+            frozen_at = now()
+            await asyncio.sleep(seconds * self.frozen_to - (now() - begun))
+        finally:
+            healed_at = now()
+            for master in self._masters:
+                cluster.resume(master)
+        course = await tracing
+        # A round is over when they have caught up: what they still do would be the next contender's burden.
+        await _settled([stage.urls[master] for master in self._masters])
+        healthy = course.before(frozen_at - course.started)
+        frozen = course.during(frozen_at - course.started, healed_at - course.started)
+        return frozen | {
+            "factor50": frozen["p50"] / healthy["p50"],
+            "factor99": frozen["p99"] / healthy["p99"],
+            "worst": frozen["latencies"][-1] / 1000,
+            "series": course.latency(seconds / BINS),
+            "marks": [[frozen_at - course.started, "frozen"], [healed_at - course.started, "healed"]],
+        }
+
+
+class Dying(Scenario):
+    """Throughput while a master is killed, and while it comes back empty."""
+
+    name = "dying"
+    tasks = 10
+    title = f"a master dies and comes back empty: {tasks} tasks"
+    figures = (
+        Figure("rate", "rate", "pairs/s", faster_is_more=True),
+        Figure("gap", "longest without any pair", "ms"),
+        Figure("errors", "errors", ""),
+    )
+    setting = Setting(nodes=5, faults=True)
+    needs = "trace"
+    least = 1.6
+    most_rounds = 2
+    usual = FLOOR_AND_OURS
+    dead_from, dead_to = 0.25, 0.5
+    """Fractions of the round."""
+
+    async def measure(self, stage: Stage, seconds: float) -> Sample:
+        cluster = stage.faults
+        tracing = asyncio.ensure_future(_trace(stage.processes[0], fresh(self.name), self.tasks, seconds))
+        begun = now()
+        try:
+            await asyncio.sleep(seconds * self.dead_from)
+            cluster.kill(0)
+            died_at = now()
+            await asyncio.sleep(seconds * self.dead_to - (now() - begun))
+        finally:
+            cluster.restart(0)
+            back_at = now()
+        course = await tracing
+        return {
+            "rate": len(course.ends) / seconds,
+            "gap": course.gap(seconds) * 1000,
+            "errors": course.errors,
+            "n": len(course.ends),
+            "series": course.rate(seconds / BINS, seconds),
+            "marks": [[died_at - course.started, "killed"], [back_at - course.started, "restarted"]],
+        }
+
+
+class Course:
+    """Every pair of a round, in the order in which they ended; in seconds since it started."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.started: float = sample["started"]
+        pairs = sorted((end / 1e6, took / 1e6) for end, took in zip(sample["ends"], sample["took"], strict=True))
+        self.ends: list[float] = [end for end, _ in pairs]
+        self.took: list[float] = [took for _, took in pairs]
+        self.errors: int = sum(sample["errors"].values())
+
+    def before(self, end: float) -> Sample:
+        """Of those that ended by then."""
+        return self._latencies([took for ended, took in zip(self.ends, self.took, strict=True) if ended < end])
+
+    def during(self, start: float, end: float) -> Sample:
+        """Of those that were under way then, if only for a part of it."""
+        pairs = zip(self.ends, self.took, strict=True)
+        return self._latencies([took for ended, took in pairs if ended >= start and ended - took < end])
+
+    def _latencies(self, took: Sequence[float]) -> Sample:
+        if not took:
+            raise Unmeasured(f"not one pair succeeded for a part of the round; {self.errors} errors")
+        return latencies(took)
+
+    def gap(self, seconds: float) -> float:
+        """The longest time of the round in which no pair ended."""
+        ends: list[float] = [0.0, *self.ends]
+        return max(after - before for before, after in pairwise([*ends, max(seconds, ends[-1])]))
+
+    def latency(self, width: float) -> list[list[float]]:
+        """The median of each bin, in µs, where one ended in it."""
+        bins: dict[int, list[float]] = {}
+        for end, took in zip(self.ends, self.took, strict=True):
+            bins.setdefault(int(end / width), []).append(took)
+        return [[round((i + 0.5) * width, 4), round(quantile(bins[i], 0.5) * 1e6, 1)] for i in sorted(bins)]
+
+    def rate(self, width: float, seconds: float) -> list[list[float]]:
+        """Pairs/s of each bin."""
+        counts = [0] * round(seconds / width)
+        for end in self.ends:
+            if (i := int(end / width)) < len(counts):
+                counts[i] += 1
+        return [[round((i + 0.5) * width, 4), round(n / width, 1)] for i, n in enumerate(counts)]
+
+
+async def _trace(process: Process, base: str, tasks: int, seconds: float) -> Course:
+    return Course(await process.ask(do="trace", base=base, tasks=tasks, seconds=seconds))
+
+
+async def _settled(urls: Sequence[str]) -> None:
+    for url in urls:
+        async with Redis.from_url(url) as client:
+            await client.ping()

@@ -1,0 +1,157 @@
+"""Locks that are held for long: what waiting for them costs, what keeping them costs, and how their loss is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from redis.asyncio import Redis
+
+from benchmarks.contenders import TTL
+from benchmarks.timing import now, quantile
+
+from ._base import FLOOR_AND_OURS, OURS, Figure, Process, Sample, Scenario, Setting, Stage, fresh
+
+COMMANDS = Figure("commands", "commands of the busiest node, those in scripts too", "/s")
+CPU = Figure("cpu", "CPU of the client", "%")
+
+
+class Waiters(Scenario):
+    """Many tasks wait for a name that stays held, and then is freed."""
+
+    name = "waiters"
+    tasks = 1_000
+    title = f"{tasks:,} tasks wait for one held name"
+    figures = (
+        COMMANDS, CPU,
+        Figure("first", "release to the first being in", "ms"),
+        Figure("last", "release to the last being in", "ms"),
+    )  # fmt: skip
+    setting = Setting(alone=True)
+    processes = 2
+    needs = "waiters"
+    least = TTL / 3
+    """A renewal is among it: the waiters see that the key was written to."""
+    most_rounds = 1
+    usual = FLOOR_AND_OURS
+    settle = 0.3
+    """Seconds until all of them wait."""
+
+    async def measure(self, stage: Stage, seconds: float) -> Sample:
+        holder, waiter = stage.processes
+        name = fresh(self.name)
+        await holder.ask(do="acquire", name=name)
+        await waiter.ask(do="wait", name=name, tasks=self.tasks)
+        await asyncio.sleep(self.settle)
+        async with _Watch.of(stage.urls, waiter) as watch:
+            await asyncio.sleep(seconds)
+        released = await holder.ask(do="release")
+        waited = await waiter.ask(do="waited")
+        return {
+            "commands": max(watch.commands) / watch.seconds,
+            "cpu": watch.cpu,
+            "first": (waited["first"] - released["at"]) * 1000,
+            "last": (waited["last"] - released["at"]) * 1000,
+            "n": self.tasks,
+        }
+
+
+class Renewals(Scenario):
+    """Many leases are held and renewed."""
+
+    name = "renewals"
+    leases = 10_000
+    title = f"{leases:,} leases held and renewed, ttl {TTL:g} s"
+    figures = (
+        CPU, COMMANDS,
+        Figure("memory", "memory of the client, a lease", "KB"),
+        Figure("took", "to take them all", "s"),
+    )  # fmt: skip
+    setting = Setting(alone=True)
+    needs = "renew"
+    least = TTL / 3
+    """All are renewed once in that time."""
+    most_rounds = 1
+    usual = FLOOR_AND_OURS
+
+    async def measure(self, stage: Stage, seconds: float) -> Sample:
+        (process,) = stage.processes
+        before = await process.ask(do="usage")
+        held = await process.ask(do="hold", base=fresh(self.name), leases=self.leases)
+        async with _Watch.of(stage.urls, process) as watch:
+            await asyncio.sleep(seconds)
+        await process.ask(do="drop")
+        return {
+            "cpu": watch.cpu,
+            "commands": max(watch.commands) / watch.seconds,
+            "memory": (watch.rss - before["rss"]) / 1024 / self.leases,
+            "took": held["took"],
+            "n": self.leases,
+        }
+
+
+class Loss(Scenario):
+    """Somebody else releases a lock by force: how soon its holder's body is cancelled."""
+
+    name = "loss"
+    title = "forced release, until the body is cancelled"
+    figures = (
+        Figure("p50", "p50", "ms"),
+        Figure("worst", "slowest", "ms"),
+        Figure("left", "least left of its validity", "s", faster_is_more=True),
+    )
+    processes = 2
+    needs = "cancel"
+    most_rounds = 3
+    usual = OURS
+    wanted = 3
+    held = 0.05
+    """Seconds the body has been going on by then."""
+
+    async def measure(self, stage: Stage, seconds: float) -> Sample:
+        holder, other = stage.processes
+        took: list[float] = []
+        left: list[float] = []
+        end = now() + seconds
+        while len(took) < self.wanted or now() < end:
+            name = fresh(self.name)
+            await holder.ask(do="enter", name=name)
+            await asyncio.sleep(self.held)
+            forced = await other.ask(do="force", name=name)
+            cancelled = await holder.ask(do="cancelled")
+            took.append((cancelled["at"] - forced["at"]) * 1000)
+            left.append(cancelled["left"])
+        return {"p50": quantile(took, 0.5), "worst": max(took), "left": min(left), "n": len(took)}
+
+
+class _Watch:
+    """What a process and the masters do for a while."""
+
+    def __init__(self) -> None:
+        self.commands: list[int] = []
+        """Of each node, but for those that count them."""
+        self.seconds = self.cpu = self.rss = 0.0
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, urls: Sequence[str], process: Process) -> AsyncIterator[_Watch]:
+        """Filled when the block ends."""
+        watch = cls()
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Redis.from_url(url)) for url in urls]
+            used, counts = await process.ask(do="usage"), await _processed(clients)
+            started = now()
+            yield watch
+            watch.seconds = now() - started
+            after, usage = await _processed(clients), await process.ask(do="usage")
+        # The first question is in the second answer.
+        watch.commands = [end - start - 1 for start, end in zip(counts, after, strict=True)]
+        watch.cpu = (usage["cpu"] - used["cpu"]) / (usage["at"] - used["at"]) * 100
+        watch.rss = usage["rss"]
+
+
+async def _processed(clients: Sequence[Redis]) -> list[int]:
+    """The first question to each opens its connection, so that is over when it is answered."""
+    infos = [await client.info("stats") for client in clients]
+    return [info["total_commands_processed"] for info in infos]
