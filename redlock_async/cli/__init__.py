@@ -17,6 +17,7 @@ PROG = "redlock-async"
 # A command is a line here and a file of that name beside this one, imported only when it is the one that is asked for.
 COMMANDS = {
     "up": "run a local cluster until Ctrl-C, and print its REDLOCK_NODES",
+    "bench": "measure what locks cost on this cluster",
     "demo": "watch processes contend for one lock while masters are killed and frozen",
 }
 
