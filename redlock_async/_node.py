@@ -36,8 +36,8 @@ PRELOADED = (
     "mutex_acquire", "mutex_extend", "mutex_secure", "mutex_release",
     "semaphore_acquire", "semaphore_extend", "semaphore_secure", "semaphore_retain", "read_release", "fair_leave",
 )  # fmt: skip
-"""Scripts each server is given on connecting: those of the usual path, and those that clean up. A client that closes
-right behind a release hears no more of a server that did not know the script."""
+"""Scripts each server is given on connecting: those of the usual path, and those that clean up, so that a client that
+closes right behind a release seldom has to wait for the server to be sent its source."""
 
 
 class State(Enum):
@@ -111,6 +111,8 @@ class Node:
         self.wire: Wire | None = None
         """The connection, also one that hangs. Releases are sent there too: a server that carries on finds them right
         behind their acquires."""
+        self._draining: Wire | None = None
+        """The last connection, after the client was closed."""
         self._task: asyncio.Task[None] | None = None
         self._orphans: list[tuple[float, Command]] = []
         self._prune_at = FEW
@@ -181,9 +183,10 @@ class Node:
 
     def send_source(self, command: Command, receiver: Receiver) -> bool:
         """The same command with the source of its script, for a server that has forgotten it."""
-        if self.wire is None:
+        wire = self.wire or self._draining
+        if wire is None:
             return False
-        self.wire.send(command.pack_with_source(), Resent(receiver))
+        wire.send(command.pack_with_source(), Resent(receiver))
         return True
 
     def tell(self, command: Command, until: float) -> None:
@@ -374,6 +377,8 @@ class Node:
 
     def marked_again(self, read_at: float, reply: object) -> None:
         """The answer to `mark_again`."""
+        if self._closed:
+            return  # what `refused_at_last` passes on is for releases
         try:
             self._marked(read_at, reply)
         except (ConnectionError, KeyConflict) as exc:
@@ -433,6 +438,7 @@ class Node:
         if self._task is not None:
             self._task.cancel()
         wire, self.wire = self.wire, None
+        self._draining = wire
         if wire is not None:
             wire.drain(self.cause)
         return wire
@@ -463,6 +469,12 @@ class Node:
         else:
             self._use(wire)
             self._cluster.changed(self)
+
+    def refused_at_last(self, receiver: Receiver, error: ErrorReply) -> None:
+        # There is no next connection: what is not released now stays for its ttl. Only releases are sent again by then,
+        # and renewals, which touch nothing that is not ours.
+        if missing_script(str(error)):
+            receiver.deliver(self.index, error)
 
     def lost(self, wire: Wire, cause: Exception) -> None:
         if wire is not self.wire:

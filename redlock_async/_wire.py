@@ -64,6 +64,9 @@ class Owner(Protocol):
     def congested(self, wire: Wire, *, full: bool) -> None:
         """The queue to the server is full, or has room again."""
 
+    def refused_at_last(self, receiver: Receiver, error: hiredis.ReplyError) -> None:
+        """While it drains: an error reply to a command whose receiver was told before that it is dropped."""
+
     def lost(self, wire: Wire, cause: Exception) -> None:
         """The connection has ended."""
 
@@ -145,8 +148,6 @@ class Wire(asyncio.BufferedProtocol):
         self._gone: asyncio.Future[None] | None = None
         self.pending: deque[Receiver] = deque()
         self.hung = False
-        self.owed = 0
-        """Replies to wait for before the connection is closed."""
         self.keep_alive: object = None
         """Whatever must live exactly as long as the connection (the stream that opened it)."""
 
@@ -154,6 +155,11 @@ class Wire(asyncio.BufferedProtocol):
     def ended(self) -> Exception | None:
         """Why it is over, if it is."""
         return self._closing
+
+    @property
+    def owed(self) -> int:
+        """Replies that are still to come."""
+        return len(self.pending)
 
     def send(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command. Synchronous, so that what is sent later can never arrive earlier."""
@@ -192,14 +198,15 @@ class Wire(asyncio.BufferedProtocol):
         """
         if self._closing is not None:
             return
-        self.owed = 0 if self.hung else len(self.pending)
-        if self.owed:
-            self._closing = cause
-            self._outbox.hand_out()
-            self.flush()
-            self._drop(cause)
-        else:
+        if self.hung or not self.pending:
             self.close(cause)
+            return
+        self._closing = cause
+        self._outbox.hand_out()
+        self.flush()
+        # Nobody waits for the answers any more. But a server can have forgotten the script of a release.
+        for receiver in tuple(self.pending):
+            receiver.dropped(self._owner.index, cause)
 
     async def wait_closed(self) -> None:
         """After `close`: return when the last byte has left and the connection has ended."""
@@ -261,14 +268,19 @@ class Wire(asyncio.BufferedProtocol):
             self._fail(cause)
 
     def _count_down(self, nbytes: int) -> None:
-        """While draining: the answers matter only by their number."""
+        """While draining: the answers matter by their number, and where they are errors."""
         self._feed(self._bytes, 0, nbytes)
+        pending = self.pending
         try:
-            while self.owed and (reply := self._gets()) is not _INCOMPLETE:
-                self.owed -= type(reply) is not hiredis.PushNotification
+            while pending and (reply := self._gets()) is not _INCOMPLETE:
+                if type(reply) is hiredis.PushNotification:
+                    continue
+                receiver = pending.popleft()
+                if isinstance(reply, ErrorReply):
+                    self._owner.refused_at_last(receiver, reply)
         except (hiredis.ProtocolError, *MISREAD):
-            self.owed = 0
-        if not self.owed and self._transport is not None:
+            pending.clear()
+        if not pending and self._transport is not None:
             self._transport.close()
 
     def _fail(self, cause: Exception) -> None:

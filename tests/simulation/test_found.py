@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import schedules
+from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
 from redlock_async import QuorumUnavailable, Redlock
@@ -46,3 +47,26 @@ def test_a_master_that_could_not_answer_for_its_mark_is_asked_again():
         process = simulation.process(main)
         simulation.run()
         process.result()
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["by closing", "before closing"])
+@pytest.mark.parametrize("kind", ["read", "several"])
+def test_a_release_without_its_script_is_repeated_while_the_client_closes(kind, released):
+    """A server that was told SCRIPT FLUSH answers NOSCRIPT, and no other connection will bring the release again."""
+
+    async def main():
+        redlock = Redlock(simulation.urls, ttl=20)
+        lease = await (redlock.read("x") if kind == "read" else redlock("x", "y")).acquire()
+        for machine in simulation.machines[: 1 if released else None]:
+            machine.master.scripts.clear()
+        if released:
+            simulation.delay(0, 0.01)  # the two others confirm it first
+            await lease.release()
+        await redlock.aclose()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        recorder = Recorder(simulation)
+        process = simulation.process(main)
+        simulation.run(1.0)
+        process.result()
+        assert not recorder.strays()
