@@ -88,6 +88,10 @@ class Acquire(Round):
         if self._hedge is not None:
             self._hedge.cancel()
 
+    def call_off(self) -> None:
+        """The client is closed: those who are not asked yet never will be, for its release is on its way."""
+        self._settle(Verdict.UNREACHABLE)
+
     def deliver(self, node: int, reply: object) -> None:
         # With the release's below, the most frequent thing that the library does: nearly always it is a plain grant.
         bit = 1 << node

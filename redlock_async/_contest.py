@@ -114,6 +114,7 @@ class Contest:
     def close(self) -> Command | None:
         """The client is closed: take back what the attempt under way may get. Returns what every node is to be told."""
         if self._round is not None:
+            self._round.call_off()
             # Behind its acquire on every connection; soon there is none. After an attempt that is over it does no harm.
             self._give_back(self._round)
         self.wake()

@@ -1,13 +1,14 @@
 """What the simulation has found and no mutant stands for: it must not come back."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 import schedules
 from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
-from redlock_async import QuorumUnavailable, Redlock
+from redlock_async import QuorumUnavailable, Redlock, RedlockError, _contest
 from redlock_async.testing.simulation import Simulation
 
 
@@ -70,3 +71,32 @@ def test_a_release_without_its_script_is_repeated_while_the_client_closes(kind, 
         simulation.run(1.0)
         process.result()
         assert not recorder.strays()
+
+
+def test_a_client_that_closes_while_it_asks_one_node_first_asks_no_others(monkeypatch):
+    """That node is dropped, which had the others asked when the release was on its way already, and not to them."""
+    monkeypatch.setattr(_contest, "RACES", 0)
+    for closes_at in range(0, 300, 5):
+
+        async def hold():
+            async with Redlock(simulation.urls, ttl=60) as redlock:
+                async with redlock("x"):
+                    await asyncio.sleep(0.5)
+                await asyncio.sleep(0.1)
+
+        async def wait(closes_at=closes_at):
+            redlock = Redlock(simulation.urls, ttl=60)
+            await asyncio.sleep(0.1)
+            waiting = asyncio.create_task(redlock("x", wait=20).acquire())
+            await asyncio.sleep(0.4 + closes_at / 10_000)
+            await redlock.aclose()
+            with suppress(RedlockError):
+                await waiting
+
+        with Simulation(nodes=3, seed=1, latency=lambda _: 0.001) as simulation:
+            recorder = Recorder(simulation)
+            processes = [simulation.process(hold), simulation.process(wait)]
+            simulation.run(1.0)
+            for process in processes:
+                process.result()
+            assert not recorder.strays(), f"closed at {closes_at / 10} ms"
