@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Protocol
 
 from ._claim import Claim, Held
 from ._fencing import choose
@@ -14,6 +15,12 @@ from ._scripts import Command, SetIfAbsent
 
 SILENCE = 0.01
 """Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
+
+
+class Standing(Protocol):
+    """A lease, as far as the round that won it is concerned."""
+
+    votes: int
 
 
 class Manner(Enum):
@@ -34,6 +41,7 @@ class Acquire(Round):
         "_most_patience",
         "fences",
         "holding",
+        "won",
     )
 
     elects = True
@@ -48,6 +56,8 @@ class Acquire(Round):
         self._freed = 0
         self.fences: dict[int, int] = {}
         self.holding: dict[int, Held] = {}
+        self.won: Standing | None = None
+        """The lease that came of it: those who grant later hold it, too."""
 
     def ask_first(self, node: Node) -> None:
         """Ask that node alone, and the others only when it grants, or does not answer soon.
@@ -95,15 +105,18 @@ class Acquire(Round):
     def deliver(self, node: int, reply: object) -> None:
         # With the release's below, the most frequent thing that the library does: nearly always it is a plain grant.
         bit = 1 << node
-        if type(reply) is not int or not self._open & bit or self._voters.nodes.abstaining or self._manner is not None:
+        fence = reply if type(reply) is int else self._granted(reply)
+        if fence is None or not self._open & bit or self._voters.nodes.abstaining or self._manner is not None:
             super().deliver(node, reply)
             return
-        self.fences[node] = reply
+        self.fences[node] = fence
         self.holders |= bit
         self._open = left = self._open ^ bit
         self.granted = granted = self.granted + 1
         if granted == self.needed:
             self._win()
+        elif self.won is not None:
+            self.won.votes |= bit
         if not left:
             self._all_answered()
 
@@ -112,23 +125,28 @@ class Acquire(Round):
             # It was only far away: the next attempt will wait for it.
             far, took = self._voters.nodes[node], self._voters.now() - self.started_at
             far.latency = max(far.latency, took)
-        fence = 0
-        if type(reply) is int:
-            fence = reply
-        elif (held := self._claim.refusal(reply)) is not None:
-            return self._refused(node, held)
+        if (fence := self._granted(reply)) is None:
+            self._refused(node, self._claim.refusal(reply))
+            return False
         if self._manner is Manner.ONE_FIRST:
             self._ask_the_others()
         self.fences[node] = fence
+        if self.won is not None:
+            self.won.votes |= 1 << node
         return True
 
-    def _refused(self, node: int, held: Held) -> bool:
+    def _granted(self, reply: object) -> int | None:
+        """The fence in a grant, or 0 when there is none; None if it is no grant."""
+        if type(reply) is int:
+            return reply
+        return 0 if type(reply) is bytes and reply == self._command.grant else None
+
+    def _refused(self, node: int, held: Held) -> None:
         if held.token is None and type(held) is Held and not isinstance(self._command, SetIfAbsent):
             raise TypeError  # a script that refuses says who holds it: asked again for that, it would be asked for ever
         self.holding[node] = held
         if self._hedge is None:
             self._wait_no_longer_than_patience()
-        return False
 
     def _fail(self, node: int, cause: Exception) -> None:
         if self._manner is Manner.ONE_FIRST:
@@ -136,9 +154,11 @@ class Acquire(Round):
         super()._fail(node, cause)
 
     def late(self, node: int, reply: object) -> None:
-        if type(reply) is int or self._claim.refusal(reply) is None:
-            self.fences[node] = reply if type(reply) is int else 0
+        if (fence := self._granted(reply)) is not None:
+            self.fences[node] = fence
             self.holders |= 1 << node
+            if self.won is not None:
+                self.won.votes |= self.holders
 
     def freed(self, node: int) -> bool:
         """That node reports the lock changed since it refused; returns whether a quorum is possible again."""

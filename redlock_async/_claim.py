@@ -133,8 +133,8 @@ class Claim:
 
     # What they answer
 
-    def refusal(self, reply: object) -> Held | None:
-        """Who holds the lock there; None if that is a grant after all. Not for numbers: they are fences, and grants."""
+    def refusal(self, reply: object) -> Held:
+        """Who holds the lock there, by a reply that is no grant."""
         raise NotImplementedError
 
     @property

@@ -219,7 +219,7 @@ class Engine:
         if turn is not None and turn.contest is not None and turn.contest.last_error is not None:
             return copy(turn.contest.last_error)
         holding, hint = self.held.get(key), ""
-        if holding is not None and holding.task is asyncio.current_task():
+        if holding is not None and holding.belongs_to(asyncio.current_task()):
             hint = ", in this very task: reentrant=True lets a task enter again"
         holder = owner_of(holding.token) if holding is not None else None
         return timed_out(claim.names, options.wait, holder, hint)
@@ -242,7 +242,11 @@ class Engine:
             raise
         if (command := claim.entered()) is not None:
             self.tell_all(command, options.ttl, but=won.round.holders)
-        holding = Holding(self, claim, won.token, won.fence, options, won.round.started_at, won.round)
+        round_ = won.round
+        holding = Holding(
+            self, claim, won.token, won.fence, options, round_.started_at, reached=round_.reached, votes=round_.holders
+        )
+        round_.won = holding
         holding.owned_turn = claim.exclusive
         self._leave(claim, contest, pass_on=not claim.exclusive)
         self.adopt(holding)
@@ -281,7 +285,9 @@ class Engine:
     def entered_by(self, claim: Claim, task: asyncio.Task[object] | None) -> Holding | None:
         """The lease on exactly these names that this task may enter again."""
         holding = self.held.get(claim.held_by(b"")[0])
-        if holding is None or holding.task is not task or not holding.reentrant or holding.claim.names != claim.names:
+        if holding is None or not holding.reentrant or not holding.belongs_to(task):
+            return None
+        if holding.claim.names != claim.names:
             return None
         holding.check()
         return holding if holding.phase is Phase.HELD else None

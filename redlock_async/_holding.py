@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Protocol
+from weakref import ref
 
 from ._errors import LockLost, NotHeld, QuorumUnavailable
 from ._lease import Phase, Term
@@ -15,7 +16,7 @@ from ._settings import GRACE, Options
 from ._world import World
 
 if TYPE_CHECKING:
-    from ._acquire import Acquire, Released
+    from ._acquire import Released
     from ._claim import Claim
 
 
@@ -25,6 +26,10 @@ OVER = {
     Phase.DOWNGRADED: "was turned into a read lease by downgrade()",
 }
 """Why a lease is not held any more that was not lost."""
+
+
+EVERYWHERE = (1 << 63) - 1
+"""For a lease that came from elsewhere, of which nobody knows where it may be held."""
 
 
 class Keeper(Protocol):
@@ -60,6 +65,7 @@ class Holding(Term):
 
     __slots__ = (
         "_on_loss",
+        "_task",
         "_watchers",
         "acquired_at",
         "claim",
@@ -71,8 +77,6 @@ class Holding(Term):
         "owned_turn",
         "reached",
         "reentrant",
-        "round",
-        "task",
         "token",
         "votes",
     )  # fmt: skip
@@ -85,7 +89,9 @@ class Holding(Term):
         fence: int | None,
         options: Options,
         granted_at: float,
-        round_: Acquire | None,
+        *,
+        reached: int = EVERYWHERE,
+        votes: int = 0,
     ) -> None:
         super().__init__(
             granted_at, options.ttl, keeper.drift_factor, renews=options.renew, most=options.max_hold, grace=GRACE
@@ -96,25 +102,31 @@ class Holding(Term):
         self.fence = fence
         self.acquired_at = granted_at
         self.hold_at_least = options.hold_at_least
-        self.round = round_
-        """The round that won it: its stragglers still add to the votes."""
-        self.votes = 0
-        """Bit mask of the nodes known to hold it since, by renewals."""
-        self.reached = round_.reached if round_ is not None else (1 << 63) - 1
+        self.votes = votes
+        """Bit mask of the nodes known to hold it."""
+        self.reached = reached
         """Bit mask of the nodes that must be told to release it."""
-        self.owned_turn = round_ is not None
+        self.owned_turn = False
         self.depth = 1
         self.reentrant = options.reentrant
-        self.task: asyncio.Task[object] | None = None
+        self._task: ref[asyncio.Task[object]] | None = None
+        """Who took it: weakly, for a lease may outlive its task by far."""
         self.lost_by: LockLost | None = None
         self._on_loss: list[Callable[[], None]] | None = None
         self._watchers: list[asyncio.Future[None]] | None = None
 
+    def taken_by(self, task: asyncio.Task[object] | None) -> None:
+        """That task has acquired it."""
+        self._task = None if task is None else ref(task)
+
+    def belongs_to(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether that task has acquired it."""
+        return task is not None and self._task is not None and self._task() is task
+
     @property
     def margin(self) -> int:
         """Nodes held beyond the quorum."""
-        votes = self.votes if self.round is None else self.round.holders
-        return max(votes.bit_count() - self.keeper.needed, 0)
+        return max(self.votes.bit_count() - self.keeper.needed, 0)
 
     @property
     def valid(self) -> bool:
@@ -255,7 +267,7 @@ class Holding(Term):
         self.require_held("downgrade")
         other = copy(self)
         other.claim, other.owned_turn = claim, False
-        other.round, other.votes, other.reached = None, 0, (1 << 63) - 1
+        other.votes, other.reached = 0, EVERYWHERE
         other._on_loss = other._watchers = None  # noqa: SLF001 - it is one of ours
         self.phase = Phase.DOWNGRADED
         self.until = -math.inf

@@ -69,9 +69,7 @@ class Mutex(Claim):
     def width(self) -> int:
         return len(self.keys)
 
-    def refusal(self, reply: object) -> Held | None:
-        if reply == b"OK" and not self.fenced:
-            return None
+    def refusal(self, reply: object) -> Held:
         if isinstance(reply, list):
             _, holder, ttl_ms = reply
             return Held(holder, ttl_ms / 1000 if ttl_ms >= 0 else None)

@@ -48,7 +48,7 @@ class Primitive(Generic[L]):
             holding.depth += 1
             return self._lease(holding, owns=False)
         holding = await engine.acquire(self._claim, options)
-        holding.task = task
+        holding.taken_by(task)
         return self._lease(holding)
 
     async def try_acquire(self) -> L | None:

@@ -126,7 +126,7 @@ class Extension(Round):
     def concluded(self) -> None:
         for request in self._requests:
             # Only those that said so just now: a node that is silent may have it or not.
-            request.holding.round, request.holding.votes = None, request.ours
+            request.holding.votes = request.ours
             if request.ours.bit_count() >= self._clients.needed or request.holding.phase is not Phase.HELD:
                 self._decide(request, held=request.holding.phase is Phase.HELD)
             elif not self._repair(request):

@@ -6,6 +6,7 @@ from enum import Enum
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from typing import ClassVar
 
 from ._wire import pack
 
@@ -36,6 +37,9 @@ def script(name: str) -> Script:
 class Call:
     """A script with its arguments; the same bytes for every node."""
 
+    grant: ClassVar[bytes | None] = None
+    """What an acquire answers, instead of a fence, where it has none to give."""
+
     __slots__ = ("_arguments", "_packed", "_script")
 
     def __init__(self, name: str, *arguments: bytes | str | int) -> None:
@@ -58,6 +62,8 @@ class Call:
 class SetIfAbsent:
     """SET key token NX PX ttl: Redlock's own acquire."""
 
+    grant: ClassVar[bytes | None] = b"OK"
+
     __slots__ = ("_packed",)
 
     def __init__(self, key: bytes, token: bytes, ttl_ms: int) -> None:
@@ -74,6 +80,8 @@ class SetIfAbsent:
 
 class DeleteIfEqual:
     """Delete a key if it holds the token, by the server's own command where it has one."""
+
+    grant: ClassVar[bytes | None] = None
 
     __slots__ = ("_dialect", "_packed", "_script", "key", "token")
 

@@ -305,7 +305,7 @@ class Redlock:
                 f"a lease of kind {shown(detached.kind)} is not known to this version of the library"
             )
         claim = KINDS[detached.kind](self._keys, detached)
-        holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now(), None)
+        holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now())
         engine.attach(holding, detached.until if detached.readable(engine.world) else None)
         return WriteLease(holding) if isinstance(claim, Write) else Lease(holding)
 

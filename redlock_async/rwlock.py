@@ -74,7 +74,7 @@ class WriteLock(Primitive[WriteLease]):
         """As for any lock; a ConfigurationError in a task that reads the same name, for it would wait for itself."""
         task = asyncio.current_task()
         for holding in self._engine().held.values():
-            if holding.task is task and self._reads(holding):
+            if holding.belongs_to(task) and self._reads(holding):
                 raise ConfigurationError(
                     f"this task holds a read lease on {holding.shown}, and to write would wait for itself: a read "
                     "lease cannot be upgraded. Release it first, or take write() from the start and downgrade()"
@@ -100,7 +100,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     claim = writing.claim
     assert isinstance(claim, Write)  # noqa: S101 - what WriteLock makes
     reading = writing.turned_into(claim.reading())
-    reading.task = asyncio.current_task()
+    reading.taken_by(asyncio.current_task())
     # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
     command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
     round_ = Downgrade(engine, command, min(engine.node_timeout, writing.ttl / 4))

@@ -103,8 +103,8 @@ def validity_from_the_replies():
     """The lease begins when the grants are read, not when they were asked for."""
     init = _holding.Holding.__init__
 
-    def late(self, keeper, claim, token, fence, options, _granted_at, round_):
-        init(self, keeper, claim, token, fence, options, keeper.now(), round_)
+    def late(self, keeper, claim, token, fence, options, _granted_at, **votes):
+        init(self, keeper, claim, token, fence, options, keeper.now(), **votes)
 
     with patch.object(_holding.Holding, "__init__", late):
         yield

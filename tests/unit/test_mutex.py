@@ -144,20 +144,29 @@ def test_the_source_takes_the_place_of_the_hash():
 # Replies to acquire
 
 
-@pytest.mark.parametrize(
-    ("claim", "reply", "fence"),
-    [
-        (mutex("x"), 1_700_000_000_000_000, 1_700_000_000_000_000),
-        (mutex("a", "b", fenced=False), 1, 1),
-        (mutex("x", fenced=False), b"OK", 0),
-    ],
-)
-def test_a_number_is_a_grant(claim, reply, fence):
-    """With fencing it is the register's value. So is a plain SET's OK, which has no number."""
+def round_of(claim, command):
+    """An acquire that has been sent."""
     round_ = Acquire.__new__(Acquire)
-    round_._claim, round_._manner, round_.fences = claim, None, {}
-    assert round_.read(2, reply)
-    assert round_.fences == {2: fence}
+    round_._claim, round_._command, round_._manner = claim, command, None
+    round_._hedge, round_.fences, round_.holding, round_.won = object(), {}, {}, None
+    return round_
+
+
+@pytest.mark.parametrize("claim", [mutex("x"), mutex("a", "b", fenced=False)])
+def test_a_number_is_a_grant(claim):
+    """With fencing it is the register's value."""
+    round_ = round_of(claim, claim.acquire(TOKEN, 9, 1))
+    assert round_.read(2, 1_700_000_000_000_000)
+    assert round_.fences == {2: 1_700_000_000_000_000}
+
+
+def test_ok_is_a_grant_of_a_plain_set_alone():
+    """A script that answers it is not one of ours."""
+    claim = mutex("x", fenced=False)
+    assert round_of(claim, claim.acquire(TOKEN, 9, 1)).read(2, b"OK")
+    assert not round_of(claim, claim.acquire(TOKEN, 9, 1)).read(2, b"no")
+    with pytest.raises(TypeError):
+        round_of(claim, claim.contend(TOKEN, 9, 1)).read(2, b"OK")
 
 
 @pytest.mark.parametrize("fenced", [True, False])
