@@ -121,11 +121,7 @@ class Claim:
         return {}
 
     def withdraw(self) -> Command | None:
-        """What to send to every node when an acquire ends without the lock."""
-        return None
-
-    def entered(self) -> Command | None:
-        """What to send, when an acquire ends with the lock, to every node that has not granted it."""
+        """What to send to every node when an acquire ends, with the lock or without."""
         return None
 
     def changed(self, key: bytes) -> None:
@@ -141,9 +137,6 @@ class Claim:
     def width(self) -> int:
         """How many states the reply of `extend` has for this one, and what that of `release` is if all was ours."""
         return 1
-
-    def giving_up(self, refusals: int, spare: int) -> None:
-        """An attempt with so many refusals did not win, and its releases go out next."""
 
     def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - for those that learn
         """Learn from a refused attempt; True when another, differently put, is worth it at once."""

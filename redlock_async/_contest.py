@@ -106,7 +106,6 @@ class Contest:
                 raise
             if won is not None:
                 return won
-            claim.giving_up(len(round_.holding), len(self._ground.nodes) - self._ground.needed)
             self._give_back(round_)
             first = False
             probe = await self._pause()

@@ -240,8 +240,7 @@ class Engine:
             self._tell(claim.withdraw(), options)
             self._wake_own(claim, ())
             raise
-        if (command := claim.entered()) is not None:
-            self.tell_all(command, options.ttl, but=won.round.holders)
+        self._tell(claim.withdraw(), options)
         round_ = won.round
         holding = Holding(
             self, claim, won.token, won.fence, options, round_.started_at, reached=round_.reached, votes=round_.holders

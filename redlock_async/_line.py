@@ -9,9 +9,10 @@ import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 from ._claim import Ground, Held
+from ._node import Node
 from ._round import Round
 from ._scripts import Call, Command
 
@@ -36,13 +37,15 @@ class Hall(Ground, Protocol):
     def tell_all(self, command: Command, keep: float) -> None:
         """Send every node something that must arrive within `keep` seconds."""
 
+    def key_changed(self, node: Node, key: bytes) -> None:
+        """That key was changed there."""
+
 
 class Waiter(Protocol):
     """Who stands in a line."""
 
     id: bytes
     ticket: int | None
-    signed: bool
 
     @property
     def rank(self) -> tuple[int, bytes]:
@@ -56,7 +59,7 @@ class Line:
     def __init__(self, hall: Hall, places: tuple[bytes, bytes, bytes], wakes: bytes, place_ms: int) -> None:
         self.hall = hall
         self._places = places
-        self._wakes = wakes
+        self.wakes = wakes
         self._place_ms = place_ms
         self._waiting: list[Waiter] = []
         self._called: dict[bytes, asyncio.Future[bool]] = {}
@@ -123,8 +126,7 @@ class Line:
         places: list[int | bytes] = []
         for claim in claims:
             places += (claim.ticket or 0, claim.id)
-            claim.signed = True
-        command = Call("fair_wait", 3, *self._places, self._wakes, self._place_ms, REGISTER_MS, *places)
+        command = Call("fair_wait", 3, *self._places, self.wakes, self._place_ms, REGISTER_MS, *places)
         Keep(self.hall, self, claims, command).ask_all()
 
 
@@ -157,16 +159,16 @@ class Keep(Round):
         self._line = line
         self._claims = claims
 
-    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+    def read(self, node: int, reply: object) -> bool:
+        if type(reply) is bytes:
+            hall = cast("Hall", self._voters)
+            hall.key_changed(hall.nodes[node], self._line.wakes + reply)
+            return True
         return reply == 1
 
     def may_send_again(self, bit: int) -> bool:
         # Not behind the back of one who has left meanwhile.
-        again = bool(self._open & bit) and all(claim in self._line for claim in self._claims)
-        if again:
-            for claim in self._claims:
-                claim.signed = True  # it may cross an attempt that wins: then that node is to be told
-        return again
+        return bool(self._open & bit) and all(claim in self._line for claim in self._claims)
 
 
 def _rank(claim: Waiter) -> tuple[int, bytes]:

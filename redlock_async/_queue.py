@@ -2,8 +2,9 @@
 
 Order is by (ticket, id). A ticket is the largest of a majority's next ones, and a majority stores it together with the
 place, so whoever comes after that gets a larger one; and two waiters stand in the same order on every node that knows
-both. Every place is sent to every node again and again, so the first of all is the first on a majority, whatever was
-lost in between: no deadlock, unlike with each node's own order of arrival.
+both. A place stays until its waiter has the lock or leaves, whatever nodes grant it meanwhile: where it is known nobody
+behind it ever gets a vote. Every place is sent to every node again and again, so the first of all is the first on a
+majority, whatever was lost in between: no deadlock, unlike with each node's own order of arrival.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Ahead(Held):
 class Fair(Mutex):
     """One name, first come, first served; each acquire has a copy of its own, which has the place in the queue."""
 
-    __slots__ = ("_line", "_owner", "_patient", "id", "place_ms", "places", "signed", "ticket", "wakes")
+    __slots__ = ("_line", "_owner", "_patient", "id", "place_ms", "places", "ticket", "wakes")
 
     kind: ClassVar[str] = "fair"
     prepares: ClassVar[bool] = True
@@ -60,8 +61,6 @@ class Fair(Mutex):
         self.turns = ()  # who of this process asks the nodes is a matter of tickets
         self.id = b""
         self.ticket: int | None = None
-        self.signed = False
-        """Whether its place was sent to the nodes since its last attempt began."""
         self._line: Line | None = None
         self._patient: bool | None = None
         """Whether there is time to queue; None until the first attempt."""
@@ -91,11 +90,6 @@ class Fair(Mutex):
             self._line = cast("Line", line)
             self._line.join(self)
         return await self._line.turn(self, deadline)
-
-    def giving_up(self, refusals: int, spare: int) -> None:
-        if self._line is not None and refusals <= spare:
-            # Nodes that granted have taken its place away: put back in front of the release, or others would pass.
-            self._line.keep([self])
 
     def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - it is enough that there are any
         return self._line is None and self._patient is True
@@ -127,16 +121,8 @@ class Fair(Mutex):
             return None
         self._line.leave(self)
         self._line = None
+        # With the lock as well: a grant alone does not end the place, because it may have to be given back.
         return Call("fair_leave", 2, *self.places[:2], self.wakes, self.id)
-
-    def entered(self) -> Command | None:
-        line = self._line
-        command = self.withdraw()
-        if line is not None and command is not None and self.signed:
-            # A sign of life crossed the attempt that won, and has put back the place which that had ended.
-            line.hall.tell_all(command, self.place_ms / 1000)
-            return None
-        return command
 
     # Words for the nodes
 
@@ -144,7 +130,6 @@ class Fair(Mutex):
         return self.contend(token, ttl_ms, candidate)
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        self.signed = False
         keys = (*self.keys, *self.places, *self._fences)
         place = (self.id, self.ticket) if self.ticket is not None else (b"", 0)
         return Call(

@@ -137,10 +137,8 @@ class Write(Mutex):
         return self.acquire(token, ttl_ms, candidate)
 
     def withdraw(self) -> Command | None:
+        # With the lock as well: a grant takes the hint away, but not on nodes where a reader is left.
         return DeleteIfEqual(self._hint, self._mark) if self._mark else None
-
-    # A grant takes the hint away, but not on nodes where a reader is left.
-    entered = withdraw
 
     def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - write_acquire.lua

@@ -56,12 +56,8 @@ if not redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2]) then
   -- Reading the key arms client tracking on it: the first in the queue is told when it is freed.
   return {redis.call('GET', lock), redis.call('PTTL', lock), 0}
 end
-if me then
-  redis.call('ZREM', queue, me)
-  redis.call('HDEL', alive, me)
-  local following = first()
-  if following then wake(following) end
-end
+-- Our place stays, until we say that we have the lock: too few nodes may grant it, and their votes are not taken all at
+-- once. Where a vote had cost the place, whoever came later could get one here now, and another where we try next.
 if #KEYS == 4 then return 1 end
 -- As in mutex_acquire.lua.
 local now_us = time[1] * 1000000 + time[2]

@@ -2,7 +2,8 @@
 -- KEYS[1] queue: waiters by ticket   KEYS[2] until when each waiter counts, in ms of node time   KEYS[3] ticket register
 -- ARGV[1] prefix of the keys that wake waiters   ARGV[2] ms the places are kept   ARGV[3] ms the register is kept
 -- ARGV[2i+2] ticket   ARGV[2i+3] its waiter
--- Returns 1.
+-- Returns the waiter that has become the first by this, as when those before it have died; else 1. It may be one of the
+-- caller's, which nobody else tells: a server does not report to a client what that has changed itself.
 local queue, alive, register = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -30,5 +31,6 @@ end
 if was and head ~= was then
   redis.call('SET', ARGV[1] .. head, '', 'PX', 1000)
   redis.call('DEL', ARGV[1] .. head)
+  return head
 end
 return 1

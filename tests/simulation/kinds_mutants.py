@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _latch, _line, _queue, _readwrite, _slots, latch, rwlock
+from redlock_async import _contest, _latch, _line, _queue, _readwrite, _slots, latch, rwlock
 
 PRUNING = "redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)"
 WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
@@ -98,7 +98,6 @@ def hint_is_never_withdrawn():
     deleting = "if ARGV[4] ~= '' and redis.call('GET', hint) == ARGV[4] then redis.call('DEL', hint) end"
     with (
         patch.object(_readwrite.Write, "withdraw", lambda _self: None),
-        patch.object(_readwrite.Write, "entered", lambda _self: None),
         rewritten("write_acquire", (deleting, "")),
     ):
         yield
@@ -107,7 +106,15 @@ def hint_is_never_withdrawn():
 @mutant("readers and writers")
 def hint_is_withdrawn_only_where_it_won():
     """Where a reader was left, the hint stays."""
-    with patch.object(_readwrite.Write, "entered", lambda _self: None):
+    win = _contest.Contest.win
+
+    async def forget(self):
+        won = await win(self)
+        if isinstance(self._claim, _readwrite.Write):
+            self._claim._mark = b""
+        return won
+
+    with patch.object(_contest.Contest, "win", forget):
         yield
 
 
@@ -297,6 +304,7 @@ def dead_waiter_is_not_pruned():
     with (
         rewritten("fair_acquire", ("if till > now then return head, till end", "if head then return head, till end")),
         rewritten("fair_wait", ("tonumber(redis.call('HGET', alive, head) or 0) <= now", "false")),
+        rewritten("fair_leave", ("tonumber(redis.call('HGET', KEYS[2], head) or 0) <= now", "false")),
     ):
         yield
 
@@ -325,9 +333,27 @@ def the_head_is_not_woken():
 
 
 @mutant("fair")
+def who_becomes_the_first_by_its_own_sign_is_not_told():
+    """No server reports to a client what that has changed itself."""
+    with rewritten("fair_wait", ("return head", "return 1")):
+        yield
+
+
+@mutant("fair")
 def places_are_not_kept():
     """No signs of life: who is not the first is forgotten after a while."""
     with patch.object(_line.Line, "_sign", lambda _self: None):
+        yield
+
+
+@mutant("fair")
+def a_vote_costs_the_place():
+    """A node that grants ends the place at once, though its vote may have to be given back."""
+    ends = (
+        "if me then redis.call('ZREM', queue, me) redis.call('HDEL', alive, me) "
+        "local following = first() if following then wake(following) end end "
+    )
+    with rewritten("fair_acquire", ("if #KEYS == 4 then", ends + "if #KEYS == 4 then")):
         yield
 
 

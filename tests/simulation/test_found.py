@@ -9,6 +9,8 @@ from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
 from redlock_async import QuorumUnavailable, Redlock, RedlockError, _contest
+from redlock_async._line import SIGNS
+from redlock_async._queue import SHORTEST_PLACE
 from redlock_async.testing.simulation import Simulation
 
 
@@ -100,3 +102,54 @@ def test_a_client_that_closes_while_it_asks_one_node_first_asks_no_others(monkey
             for process in processes:
                 process.result()
             assert not recorder.strays(), f"closed at {closes_at / 10} ms"
+
+
+def test_a_fair_waiter_is_not_passed_while_it_lacks_votes():
+    """A vote that it had to give back must not have cost its place there: the next could get one now, one later."""
+    served = []
+
+    async def holder():
+        async with Redlock(simulation.urls) as redlock, redlock.fair("x"):
+            await asyncio.sleep(1)
+
+    async def waiter(number):
+        async with Redlock(simulation.urls) as redlock:
+            await asyncio.sleep(0.2 * number)
+            async with redlock.fair("x"):
+                served.append(number)
+
+    with Simulation(nodes=2, seed=1) as simulation:
+        first = simulation.process(holder)
+        processes = [first, *(simulation.process(waiter, number) for number in (1, 2))]
+        # Its release reaches one master before the other, and what the second waiter asks of that one comes later yet.
+        simulation.at(0.9, simulation.delay, 1, 0.02, first)
+        simulation.at(0.9, simulation.delay, 1, 0.07, processes[-1])
+        simulation.run()
+        for process in processes:
+            process.result()
+    assert served == [1, 2]
+
+
+def test_a_fair_waiter_hears_from_its_own_sign_of_life_that_it_is_the_first():
+    """That one ended the place of a dead waiter before it, and no server reports to a client what that has done."""
+    served = []
+
+    async def waiter(number, works):
+        async with Redlock(simulation.urls) as redlock:
+            await asyncio.sleep(0.2 * number)
+            async with redlock.fair("x"):
+                served.append((number, simulation.now))
+                await asyncio.sleep(works)
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        holder, next_, dead, last = [simulation.process(waiter, number, 1.5 * (number == 0)) for number in range(4)]
+        simulation.at(0.5, dead.kill)
+        # At 1.5 s the last is refused once more, because of the next, whose place is good for as long again. But that
+        # one leaves soon after, and only the dead one is told.
+        for node in range(3):
+            simulation.at(1, simulation.delay, node, 0.005, next_)
+        simulation.run()
+        for process in (holder, next_, last):
+            process.result()
+    assert [number for number, _ in served] == [0, 1, 3]
+    assert served[-1][1] < 0.5 + SHORTEST_PLACE + SHORTEST_PLACE / SIGNS + 0.1

@@ -194,21 +194,15 @@ async def test_one_that_leaves_does_not_hold_up_the_others(leaver):
 
 
 @pytest.mark.asyncio
-async def test_the_winner_leaves_where_its_attempt_did_not_end_its_place():
-    """Nodes that granted it need no word, unless a sign of life has crossed the attempt: then all are told."""
-    place = hall()
-    line = line_of(place)
-    quiet, crossed = waiters(line, 1, 2)
-    quiet.contend(TOKEN, 100, 7)
-    assert sent(quiet.entered())[-1] == quiet.id
-    assert place.told == []
-    crossed.contend(TOKEN, 100, 7)
-    line._sign()
-    assert crossed.entered() is None
-    ((words, keep),) = place.told
-    assert words[-1] == crossed.id
-    assert keep == 1.5
-    assert fair().entered() is None, "one without a place has nothing to end"
+async def test_the_winner_gives_its_place_up():
+    """A grant does not end it; one without a place has nothing to end."""
+    (winner,) = waiters(line_of(hall()), 1)
+    winner.contend(TOKEN, 100, 7)
+    words = sent(winner.withdraw())
+    assert words[0] == b"EVALSHA"
+    assert words[-1] == winner.id
+    assert winner.withdraw() is None
+    assert fair().withdraw() is None
 
 
 @pytest.mark.asyncio
