@@ -30,7 +30,7 @@ demo: $(VENV)/.stamp-testing
 	@$(VENV)/bin/python -m redlock_async demo $(ARGS)
 
 bench: $(VENV)/.stamp-testing
-	@$(VENV)/bin/python -m benchmarks $(ARGS)
+	@$(VENV)/bin/python -m benchmarks --report build/bench $(ARGS)
 
 # The oldest supported redis-py goes first, so that the last line is that of the whole suite.
 test: test-oldest test-suite
