@@ -153,3 +153,25 @@ def test_a_fair_waiter_hears_from_its_own_sign_of_life_that_it_is_the_first():
             process.result()
     assert [number for number, _ in served] == [0, 1, 3]
     assert served[-1][1] < 0.5 + SHORTEST_PLACE + SHORTEST_PLACE / SIGNS + 0.1
+
+
+def test_a_dead_reader_holds_a_plain_lock_out_no_longer_because_another_has_left():
+    """The key that plain locks look at was kept for as long as the one that had been renewed last would have stayed."""
+
+    async def read(works):
+        async with Redlock(simulation.urls, ttl=4) as redlock, redlock.read("x"):
+            await asyncio.sleep(works)
+
+    async def lock():
+        async with Redlock(simulation.urls, ttl=4) as redlock:
+            await asyncio.sleep(1)
+            async with redlock("x", wait=60):
+                return simulation.now
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        dies, leaves, waits = simulation.process(read, 60), simulation.process(read, 5), simulation.process(lock)
+        simulation.at(2, dies.kill)
+        simulation.run()
+        leaves.result()
+        # Renewed at 1.3 s for the last time, good for 4 s, and up to a second of grace.
+        assert waits.result() < 2 + 4 + 1
