@@ -23,6 +23,9 @@ _Message = tuple[Callable[..., object], tuple[object, ...]]
 UP, DOWN = 0, 1
 """The two ways of a connection: to the master, and from it."""
 
+FEW = 256
+"""Connections after which those that have ended are looked for: a master that is down is dialled for as long as it is."""
+
 _MASK = (1 << 64) - 1
 
 
@@ -60,6 +63,7 @@ class Network:
         self.latency = latency
         """Seconds on the way, from a uniform number in [0, 1)."""
         self.links: list[Link] = []
+        self._prune_at = FEW
         self.slow: dict[tuple[Process | None, Machine], float] = {}
         """Seconds more between a process, or all, and a master."""
         self._blocked: set[tuple[Process, Machine, int]] = set()
@@ -91,8 +95,14 @@ class Network:
 
     def to(self, machine: Machine) -> list[Link]:
         """The connections to that master that have not ended at both ends."""
-        self.links = [link for link in self.links if not link.closed or link.session is not None]
-        return [link for link in self.links if link.machine is machine]
+        return [link for link in self.links if link.machine is machine and not link.over]
+
+    def add(self, link: Link) -> None:
+        """One more; those that have ended at both ends are forgotten now and then."""
+        self.links.append(link)
+        if len(self.links) >= self._prune_at:
+            self.links = [link for link in self.links if not link.over]
+            self._prune_at = 2 * len(self.links) + FEW
 
 
 class Address:
@@ -140,7 +150,12 @@ class Link:
         self._sent = [0, 0]
         self._last = [0.0, 0.0]
         self._held: tuple[deque[_Message], deque[_Message]] = (deque(), deque())
-        network.links.append(self)
+        network.add(self)
+
+    @property
+    def over(self) -> bool:
+        """Whether both ends have ended."""
+        return self.closed and self.session is None
 
     def send(self, way: int, arrive: Callable[..., object], *arguments: object) -> None:
         """Have that happen at the other end, after everything that was sent that way before."""
