@@ -158,7 +158,8 @@ class Acquire(Round):
             self.fences[node] = fence
             self.holders |= 1 << node
             if self.won is not None:
-                self.won.votes |= self.holders
+                # Of that node only: what the others said then, a renewal may have heard otherwise since.
+                self.won.votes |= 1 << node
 
     def freed(self, node: int) -> bool:
         """That node reports the lock changed since it refused; returns whether a quorum is possible again."""

@@ -175,3 +175,25 @@ def test_a_dead_reader_holds_a_plain_lock_out_no_longer_because_another_has_left
         leaves.result()
         # Renewed at 1.3 s for the last time, good for 4 s, and up to a second of grace.
         assert waits.result() < 2 + 4 + 1
+
+
+def test_a_straggler_does_not_bring_back_votes_that_a_renewal_has_missed():
+    """One master is slow to grant, and another is gone before it does: the margin was that of the first moment."""
+
+    async def main():
+        async with Redlock(simulation.urls, ttl=10) as redlock:
+            simulation.hold(4)
+            lease = await redlock("x").acquire()
+            await asyncio.sleep(0.005)
+            margins = [lease.margin]
+            simulation.kill(0, silently=True)
+            await asyncio.sleep(0.5)
+            margins.append(lease.margin)
+            simulation.heal(4)
+            await asyncio.sleep(0.1)
+            return [*margins, lease.margin]
+
+    with Simulation(nodes=5, seed=1) as simulation:
+        process = simulation.process(main)
+        simulation.run()
+        assert process.result() == [1, 0, 1]
