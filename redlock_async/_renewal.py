@@ -1,6 +1,6 @@
-"""One timer for all the leases of a client: those that are due together go out in one command a node.
+"""One timer for all the leases of a client, and one for its newest: those due together go out in one command a node.
 
-Nothing runs while no lease is held.
+Nothing runs for long while no lease is held.
 """
 
 from __future__ import annotations
@@ -215,8 +215,9 @@ class Renewals:
     def _look_at_new(self) -> None:
         """Those that still stand are seen to now, and from now on with the others."""
         now = self._clients.now()
-        due = [holding for holding in self._new if holding.next_at <= now]
-        for holding in due:
+        # Who has been looked at already, extended by hand or downgraded say, is due much later, as the others are.
+        over = [holding for holding in self._new if not now < holding.next_at <= now + FIRST_LOOK]
+        for holding in over:
             del self._new[holding]
             self._push(holding)
         self._awaits_new = bool(self._new)

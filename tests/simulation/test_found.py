@@ -11,6 +11,7 @@ from schedules import Fault, Job, Schedule
 from redlock_async import QuorumUnavailable, Redlock, RedlockError, _contest
 from redlock_async._line import SIGNS
 from redlock_async._queue import SHORTEST_PLACE
+from redlock_async._renewal import Renewals
 from redlock_async.testing.simulation import Simulation
 
 
@@ -197,3 +198,28 @@ def test_a_straggler_does_not_bring_back_votes_that_a_renewal_has_missed():
         process = simulation.process(main)
         simulation.run()
         assert process.result() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("seen_by", ["acquire", "extend", "downgrade"])
+def test_nobody_polls_for_a_lease_that_needs_no_first_look(monkeypatch, seen_by):
+    """What was confirmed before its first look is due a third of its ttl later: until then it was asked for each 10 ms."""
+    looks = []
+    look = Renewals._look_at_new
+    monkeypatch.setattr(Renewals, "_look_at_new", lambda renewals: (looks.append(simulation.now), look(renewals)))
+
+    async def main():
+        async with Redlock(simulation.urls, ttl=30) as redlock:
+            lease = await redlock.write("x").acquire()
+            if seen_by == "extend":
+                await lease.extend()
+            elif seen_by == "downgrade":
+                lease = await lease.downgrade()
+            await asyncio.sleep(40)
+            assert lease.valid
+            await lease.release()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        process = simulation.process(main)
+        simulation.run()
+        process.result()
+    assert len(looks) <= 4
