@@ -12,6 +12,7 @@ from ._primitive import Primitive
 from ._quorum import Verdict
 from ._readwrite import Read, Write
 from ._round import Round
+from ._scripts import Command
 from ._settings import DEFAULT, Default, Duration
 from .lease import Lease
 
@@ -86,12 +87,31 @@ class WriteLock(Primitive[WriteLease]):
 
 
 class Downgrade(Round):
-    """Turn a writer into a reader on every node that has it."""
+    """Turn a writer into a reader on every node that has it. Until that is known, nobody else keeps either of them."""
 
-    __slots__ = ()
+    __slots__ = ("_engine", "_reading", "_writing")
+
+    def __init__(self, engine: Engine, command: Command, writing: Holding, reading: Holding) -> None:
+        super().__init__(engine, command, min(engine.node_timeout, writing.ttl / 4))
+        self._engine = engine
+        self._writing = writing
+        self._reading = reading
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
         return reply == 1
+
+    # As one whom the engine tells of a key, and of its end
+
+    def freed(self, node: int, key: bytes | None) -> None:
+        """The answers tell."""
+
+    def wake(self, key: bytes | None = None) -> None:
+        """The answers tell."""
+
+    def close(self) -> None:
+        """The client is closed: both are given back, behind the command that turns one into the other."""
+        for holding in (self._reading, self._writing):
+            self._engine.give_back(holding.claim, holding.token, holding.reached)
 
 
 async def _downgrade(engine: Engine, writing: Holding) -> Holding:
@@ -103,7 +123,8 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     reading.taken_by(asyncio.current_task())
     # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
     command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
-    round_ = Downgrade(engine, command, min(engine.node_timeout, writing.ttl / 4))
+    round_ = Downgrade(engine, command, writing, reading)
+    engine.watch(claim.watched, round_)
     round_.ask_all()
     try:
         verdict = await round_.outcome
@@ -113,7 +134,9 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
         writing.phase = Phase.RELEASED
         engine.end(writing)
         raise
-    if verdict is Verdict.WON and reading.confirm(round_.started_at, engine.now()):
+    finally:
+        engine.unwatch(claim.watched, round_)
+    if verdict is Verdict.WON and not engine.closed and reading.confirm(round_.started_at, engine.now()):
         reading.votes = round_.holders
         engine.adopt(reading)
         # Where it still stands as a writer's, it would be in its own way, and nobody would release it.
@@ -121,8 +144,9 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
         return reading
     engine.give_back(reading.claim, reading.token, reading.reached)
     writing.phase, writing.until = Phase.HELD, engine.now()
-    writing.lose("too few masters still had it, in time, when it was downgraded", at_once=True)
-    if verdict is Verdict.UNREACHABLE:
+    why = "the client was closed" if engine.closed else "too few masters still had it, in time,"
+    writing.lose(f"{why} when it was downgraded", at_once=True)
+    if verdict is Verdict.UNREACHABLE and not engine.closed:
         raise round_.unavailable(f"could not downgrade the lock on {writing.shown}", claim.names)
     assert writing.lost_by is not None  # noqa: S101 - just set
     raise LockLost(*writing.lost_by.args, names=claim.names)

@@ -8,7 +8,7 @@ import schedules
 from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
-from redlock_async import QuorumUnavailable, Redlock, RedlockError, _contest
+from redlock_async import LockLost, QuorumUnavailable, Redlock, RedlockError, _contest
 from redlock_async._line import SIGNS
 from redlock_async._queue import SHORTEST_PLACE
 from redlock_async._renewal import Renewals
@@ -202,7 +202,7 @@ def test_a_straggler_does_not_bring_back_votes_that_a_renewal_has_missed():
 
 @pytest.mark.parametrize("seen_by", ["acquire", "extend", "downgrade"])
 def test_nobody_polls_for_a_lease_that_needs_no_first_look(monkeypatch, seen_by):
-    """What was confirmed before its first look is due a third of its ttl later: until then it was asked for each 10 ms."""
+    """Confirmed before that, it is due a third of its ttl later: until then all were gone through each 10 ms."""
     looks = []
     look = Renewals._look_at_new
     monkeypatch.setattr(Renewals, "_look_at_new", lambda renewals: (looks.append(simulation.now), look(renewals)))
@@ -223,3 +223,24 @@ def test_nobody_polls_for_a_lease_that_needs_no_first_look(monkeypatch, seen_by)
         simulation.run()
         process.result()
     assert len(looks) <= 4
+
+
+def test_a_client_that_closes_while_it_downgrades_leaves_neither_writer_nor_reader():
+    """It is kept neither as a writer any more nor as a reader yet, and what is sent after the close goes nowhere."""
+    for closes_at in range(0, 30, 3):
+
+        async def main(closes_at=closes_at):
+            redlock = Redlock(simulation.urls, ttl=60)
+            lease = await redlock.write("x").acquire()
+            downgrading = asyncio.create_task(lease.downgrade())
+            await asyncio.sleep(closes_at / 10_000)
+            await redlock.aclose()
+            with pytest.raises(LockLost, match="closed"):
+                await downgrading
+
+        with Simulation(nodes=3, seed=1, latency=lambda _: 0.001) as simulation:
+            recorder = Recorder(simulation)
+            process = simulation.process(main)
+            simulation.run(1.0)
+            process.result()
+            assert not recorder.strays(), f"closed at {closes_at / 10} ms"
