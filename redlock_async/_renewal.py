@@ -136,7 +136,7 @@ class Extension(Round):
         """Set it again on nodes that lost it."""
         holding, missing = request.holding, request.missing
         request.missing = 0
-        if not missing or not holding.confirmed or request.ttl_ms == 0:
+        if not missing or holding.phase is not Phase.HELD or not holding.confirmed or request.ttl_ms == 0:
             return False
         Repair(self._clients, self, request, self._timeout).ask_mask(missing)
         return True

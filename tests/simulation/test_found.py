@@ -244,3 +244,30 @@ def test_a_client_that_closes_while_it_downgrades_leaves_neither_writer_nor_read
             simulation.run(1.0)
             process.result()
             assert not recorder.strays(), f"closed at {closes_at / 10} ms"
+
+
+def test_a_lease_that_is_released_by_who_hears_of_its_renewal_is_not_set_again():
+    """An eager task (Python 3.12) begins within the callback: its release is sent before the renewal's repairs are."""
+
+    async def main():
+        async with Redlock(simulation.urls, ttl=3) as redlock:
+            lease = await redlock("x").acquire()
+            await asyncio.sleep(0.9)
+
+            def release(event):
+                if event.kind == "extended":
+                    releasing = lease.release()
+                    releasing.send(None)
+                    releasing.close()
+
+            redlock.on_event(release)
+            simulation.restart(0)
+            await asyncio.sleep(1)
+            assert not lease.valid
+            assert not recorder.strays()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        recorder = Recorder(simulation)
+        process = simulation.process(main)
+        simulation.run(3)
+        process.result()
