@@ -10,6 +10,7 @@ import logging
 import reprlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 import hiredis
@@ -288,10 +289,14 @@ class Wire(asyncio.BufferedProtocol):
         self.connection_lost(cause)
 
     def pause_writing(self) -> None:
-        self._owner.congested(self, full=True)
+        self._report(full=True)
 
     def resume_writing(self) -> None:
-        self._owner.congested(self, full=False)
+        self._report(full=False)
+
+    def _report(self, *, full: bool) -> None:
+        # Not from within a write: whoever hears of it may send or close, and other connections are not written yet.
+        asyncio.get_running_loop().call_soon(partial(self._owner.congested, self, full=full))
 
     def eof_received(self) -> bool:
         return False

@@ -271,3 +271,36 @@ def test_a_lease_that_is_released_by_who_hears_of_its_renewal_is_not_set_again()
         process = simulation.process(main)
         simulation.run(3)
         process.result()
+
+
+def test_a_client_that_is_closed_by_who_hears_of_a_full_queue_releases_behind_what_it_acquires():
+    """A transport tells of it from within the write that filled it, when the other connections had not been written."""
+
+    async def main():
+        redlock = Redlock(simulation.urls, ttl=60)
+        async with redlock("warm"):
+            pass
+        wire = redlock._running.nodes[0].wire
+        write = wire.write
+
+        def write_to_the_brim(packed):
+            write(packed)
+            wire.pause_writing()
+
+        def close(event):  # as an eager task does (Python 3.12)
+            if event.kind == "node_down":
+                closing = redlock.aclose()
+                closing.send(None)
+                closing.close()
+
+        redlock.on_event(close)
+        wire.write = write_to_the_brim
+        with pytest.raises(RedlockError, match="closed"):
+            await redlock("x").acquire()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        recorder = Recorder(simulation)
+        process = simulation.process(main)
+        simulation.run(1)
+        process.result()
+        assert not recorder.strays()
