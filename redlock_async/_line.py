@@ -34,9 +34,6 @@ class Hall(Ground, Protocol):
     closed: bool
     shared: dict[bytes, object]
 
-    def tell_all(self, command: Command, keep: float) -> None:
-        """Send every node something that must arrive within `keep` seconds."""
-
     def key_changed(self, node: Node, key: bytes) -> None:
         """That key was changed there."""
 

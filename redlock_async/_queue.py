@@ -46,7 +46,7 @@ class Ahead(Held):
 class Fair(Mutex):
     """One name, first come, first served; each acquire has a copy of its own, which has the place in the queue."""
 
-    __slots__ = ("_line", "_owner", "_patient", "id", "place_ms", "places", "ticket", "wakes")
+    __slots__ = ("_line", "_patient", "id", "place_ms", "places", "ticket", "wakes")
 
     kind: ClassVar[str] = "fair"
     prepares: ClassVar[bool] = True
