@@ -216,13 +216,17 @@ class Renewals:
         """Those that still stand are seen to now, and from now on with the others."""
         now = self._clients.now()
         # Who has been looked at already, extended by hand or downgraded say, is due much later, as the others are.
-        over = [holding for holding in self._new if not now < holding.next_at <= now + FIRST_LOOK]
-        for holding in over:
+        leaving = [holding for holding in self._new if not now < holding.next_at <= now + FIRST_LOOK]
+        for holding in leaving:
             del self._new[holding]
             self._push(holding)
         self._awaits_new = bool(self._new)
         if self._awaits_new:
             self._clients.loop.call_later(FIRST_LOOK / 2, self._look_at_new)
+        if self._timer is not None and self._timer_at <= now:
+            # In this very step: one whose deadline passed while the loop was blocked has waited long enough.
+            self._timer.cancel()
+            self._run()
 
     def remove(self, holding: Holding) -> None:
         """That lease has ended."""

@@ -392,6 +392,19 @@ async def test_a_body_that_blocks_the_loop_past_its_deadline(nodes):
                 time.sleep(0.3)  # noqa: ASYNC251 - the fault under test
 
 
+async def test_a_new_lease_that_ran_out_while_the_loop_was_blocked_is_noticed_in_the_next_step(nodes):
+    """Its first look has a timer of its own, which must not only arm the other one."""
+    async with Redlock(nodes, ttl=0.5) as redlock:
+        steps = 0
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                time.sleep(0.6)  # noqa: ASYNC251 - that is what blocks it
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                    steps += 1
+        assert steps == 1
+
+
 async def test_a_body_that_swallows_the_cancellation(nodes):
     """LockLost at exit."""
     async with Redlock(nodes) as redlock:
