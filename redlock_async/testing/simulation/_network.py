@@ -24,7 +24,7 @@ UP, DOWN = 0, 1
 """The two ways of a connection: to the master, and from it."""
 
 FEW = 256
-"""Connections after which those that have ended are looked for: a master that is down is dialled for as long as it is."""
+"""Connections after which those that have ended are looked for: a master that is down is dialled as long as it is."""
 
 _MASK = (1 << 64) - 1
 
