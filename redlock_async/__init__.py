@@ -16,7 +16,7 @@ from ._errors import (
     QuorumUnavailable,
     RedlockError,
 )
-from ._operators import Holder, NodeStatus
+from ._operators import Holder, NodeStatus, SemaphoreStatus
 from .client import DefaultRedlock, Redlock
 from .events import Event, Statistics
 from .fair import FairLock
@@ -44,6 +44,7 @@ __all__ = [
     "Redlock",
     "RedlockError",
     "Semaphore",
+    "SemaphoreStatus",
     "Statistics",
     "WriteLease",
     "WriteLock",

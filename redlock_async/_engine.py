@@ -240,7 +240,8 @@ class Engine:
             self._tell(claim.withdraw(), options)
             self._wake_own(claim, ())
             raise
-        self._tell(claim.withdraw(), options)
+        withdrawn = claim.withdraw()
+        self._tell(withdrawn, options)
         round_ = won.round
         holding = Holding(
             self, claim, won.token, won.fence, options, round_.started_at, reached=round_.reached, votes=round_.holders
@@ -248,6 +249,8 @@ class Engine:
         round_.won = holding
         holding.owned_turn = claim.exclusive
         self._leave(claim, contest, pass_on=not claim.exclusive)
+        if withdrawn is not None and not claim.exclusive:
+            self._wake_own(claim, ())  # the nodes report it to others, not to us
         self.adopt(holding)
         return holding
 

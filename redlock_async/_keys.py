@@ -17,6 +17,7 @@ LONGEST_NAME = 4_096
 
 QUEUE = ("queue", "queue-kept", "ticket")
 LATCH = ("latch", "latch-state")
+SEMAPHORE = ("semaphore", "semaphore-hint")
 
 
 class Keys:
@@ -51,10 +52,14 @@ class Keys:
             raise ConfigurationError(msg)
         return key
 
-    def semaphore(self, name: str) -> bytes:
-        """Holds a semaphore's number of permits; its slots are called that, a colon and a number."""
+    def semaphore(self, name: str) -> tuple[bytes, bytes]:
+        """A semaphore's number of permits, and the hint of one who waits for many.
+
+        Its slots are called as the first, with a colon and a number.
+        """
         self.lock(name)
-        return f"{self.namespace}{RESERVED}semaphore:{{{name}}}".encode()
+        permits, hint = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in SEMAPHORE)
+        return permits, hint
 
     def queue(self, name: str) -> tuple[bytes, bytes, bytes]:
         """A fair lock's queue, until when each place in it is kept, and its ticket register."""

@@ -40,14 +40,17 @@ class Primitive(Generic[L]):
 
     async def acquire(self, wait: Duration | Default | None = DEFAULT) -> L:
         """A lease, or LockTimeout after `wait`, or QuorumUnavailable if too few masters could be asked until then."""
+        return await self._acquire(self._claim, wait)
+
+    async def _acquire(self, claim: Claim, wait: Duration | Default | None) -> L:
         engine, options = self._engine(), self._options
         if wait is not DEFAULT:
             options = options.waiting(wait)
         task = asyncio.current_task(engine.loop)
-        if options.reentrant and (holding := engine.entered_by(self._claim, task)) is not None:
+        if options.reentrant and (holding := engine.entered_by(claim, task)) is not None:
             holding.depth += 1
             return self._lease(holding, owns=False)
-        holding = await engine.acquire(self._claim, options)
+        holding = await engine.acquire(claim, options)
         holding.taken_by(task)
         return self._lease(holding)
 

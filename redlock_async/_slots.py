@@ -1,8 +1,11 @@
-"""One slot of a counting semaphore: its words for the nodes, and which slot to ask for. No I/O.
+"""Some slots of a counting semaphore: the words for the nodes, and which slots to ask for. No I/O.
 
-Each of the `permits` slots is a Redlock of its own, and votes count only for the same slot: never more than `permits`
-hold, each with a quorum. To let each node count its holders would be wrong: with 5 nodes and 2 permits there are 10
+Each of the `permits` slots is a Redlock of its own, and votes count only for the same slots: never more than `permits`
+are held, each with a quorum. To let each node count its holders would be wrong: with 5 nodes and 2 permits there are 10
 places, and 3 holders that have a majority of the nodes each need only 9.
+
+Who wants several takes them on each node all or none, as a lock on several names does: nobody waits for some while it
+has others, so that those who want many cannot deadlock.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import ClassVar, Self
 from zlib import crc32
 
@@ -27,42 +30,72 @@ semaphore_acquire.lua too."""
 RACES = 3
 """Slots in a row that seemed free and were lost to others, after which it is better to wait a moment."""
 
+PATIENCE = 16
+"""Waits in vain after which one who wants several slots holds back those who want fewer: they would pass it for ever,
+taking each slot as it is freed, before there are enough."""
+
+HINT_MS = 3000
+"""How long it holds them back at a time. One whose process died waiting does so, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken(Held):
-    """A refusal: who holds the slot that was wanted, when the first of those taken expires, and which are free."""
+    """A refusal: who holds a slot that was wanted, when so many will have expired that there are enough, and which are
+    free."""
 
     free: tuple[int, ...] = ()
     bound: int = 0
     """The number of permits that node remembers, when it must see as many slots before it can forget it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead(Taken):
+    """A refusal: somebody waits who wants more slots."""
+
+    ahead: ClassVar[bool] = True
+
+
 class Slots(Claim):
-    """Any one of a semaphore's slots, until one is won; then that one."""
+    """So many of a semaphore's slots, whichever they are, until some are won; then those."""
 
     __slots__ = (
-        "_bound", "_candidates", "_free", "_keys", "_races", "_seen", "fenced", "names", "permits", "preference",
-        "slot", "turns", "watched",
+        "_bound", "_candidates", "_free", "_hint", "_keys", "_mark", "_races", "_seen", "_waits", "count", "fenced",
+        "names", "permits", "preference", "slots", "turns", "watched",
     )  # fmt: skip
 
     kind: ClassVar[str] = "semaphore"
     exclusive: ClassVar[bool] = False
 
-    def __init__(self, keys: Keys, name: str, permits: int, *, fenced: bool, slot: int = 0) -> None:
-        if isinstance(permits, bool) or not isinstance(permits, int):
-            raise ConfigurationError(f"permits is a whole number, not {shown(permits)}")
-        if not 1 <= permits <= MOST_PERMITS:
-            raise ConfigurationError(f"permits must be from 1 to {MOST_PERMITS}, not {shown(permits)}")
+    def __init__(self, keys: Keys, name: str, permits: int, *, fenced: bool, slots: tuple[int, ...] = (0,)) -> None:
+        check_permits(permits)
         self.names = (name,)
         self.permits = permits
         self.fenced = fenced
         self._keys = keys
-        self._bound = keys.semaphore(name)
-        self.turns = (self._bound,)
-        self.watched = self._seen = tuple(b"%s:%d" % (self._bound, number) for number in range(permits))
+        self._bound, self._hint = keys.semaphore(name)
+        self._seen = tuple(b"%s:%d" % (self._bound, number) for number in range(permits))
+        self.watched = (*self._seen, self._hint)
         self.preference = crc32(self._bound)
-        self.slot = slot
+        self._want(slots)
+
+    def _want(self, slots: tuple[int, ...]) -> None:
+        self.slots = slots
+        self.count = len(slots)
+        # Who wants fewer need not wait for those who want many, nor one under a new number for those under the old one.
+        self.turns = (b"%s %d of %d" % (self._bound, self.count, self.permits),)
         self._start()
+
+    def wanting(self, count: int) -> Slots:
+        """The same for so many slots."""
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise ConfigurationError(f"count is a whole number, not {shown(count)}")
+        if not 1 <= count <= self.permits:
+            raise ConfigurationError(
+                f"count must be from 1 to the semaphore's {self.permits} permits, not {shown(count)}"
+            )
+        if count == self.count:
+            return self
+        return slots(self._keys, self.names[0], self.permits, fenced=self.fenced, taken=tuple(range(count)))
 
     def _start(self) -> None:
         self._candidates: Sequence[int] = range(self.permits)
@@ -70,6 +103,10 @@ class Slots(Claim):
         self._free: dict[int, tuple[int, ...]] = {}
         """Which slots each node has said to be free since the last wait."""
         self._races = 0
+        self._waits = 0
+        """Waits in vain since others were held back."""
+        self._mark = b""
+        """What our hint holds, once we have left one."""
 
     def begin(self, ground: Ground) -> Self:  # noqa: ARG002 - Claim's signature
         mine = copy(self)
@@ -77,18 +114,27 @@ class Slots(Claim):
         return mine
 
     @property
-    def _key(self) -> bytes:
-        return self.watched[self.slot]
+    def probes(self) -> bool:
+        # An attempt that leaves a hint is wanted on all nodes.
+        return self.count == 1 or self._waits < PATIENCE
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - one holder a slot
-        return (self._key,)
+        return tuple(self.watched[slot] for slot in self.slots)
 
-    # Which slot
+    # Which slots
 
     def _choose(self, token: bytes) -> None:
         # The token is random, and so the choice is: contenders spread.
-        self.slot = self._candidates[crc32(token) % len(self._candidates)]
+        likely, number = self._candidates, crc32(token)
         self._candidates = range(self.permits)
+        start = number % len(likely)
+        if self.count == 1:
+            self.slots = (likely[start],)
+            return
+        wanted = dict.fromkeys((*likely[start:], *likely[:start]))
+        start = number % self.permits
+        wanted.update(dict.fromkeys((*range(start, self.permits), *range(start))))
+        self.slots = tuple(islice(wanted, self.count))
 
     def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - most of those that told will do
         told = {node: held for node, held in refusals.items() if isinstance(held, Taken)}
@@ -98,16 +144,24 @@ class Slots(Claim):
             return True
         self._free.update((node, held.free) for node, held in told.items())
         votes = Counter(chain.from_iterable(self._free.values()))
-        most = max(votes.values(), default=0)
-        if 2 * most > len(self._free) and self._races < RACES:
+        likely = [slot for slot, count in votes.items() if 2 * count > len(self._free)]
+        if len(likely) >= self.count and self._races < RACES:
             self._races += 1
-            self._candidates = [slot for slot, count in votes.items() if count == most]
+            most = max(votes.values())
+            best = [slot for slot in likely if votes[slot] == most]
+            self._candidates = best if len(best) >= self.count else likely
             return True
+        if self.count > 1:
+            self._waits += 1
+            if likely:
+                self._candidates = likely  # and those that are freed meanwhile
         self._races = 0
         self._free.clear()
         return False
 
     def changed(self, key: bytes) -> None:
+        if key == self._hint:
+            return
         slot = int(key.rpartition(b":")[2])
         if isinstance(self._candidates, range):
             self._candidates = [slot]
@@ -117,28 +171,39 @@ class Slots(Claim):
     # Words for the nodes
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        return self.contend(token, ttl_ms, candidate)
+        return self._ask(token, ttl_ms, candidate, b"")
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        if self._waits < PATIENCE:
+            return self._ask(token, ttl_ms, candidate, b"")
+        self._waits = 0
+        self._mark = self._mark or b"%d:%b" % (self.count, token)
+        return self._ask(token, ttl_ms, candidate, self._mark)
+
+    def _ask(self, token: bytes, ttl_ms: int, candidate: int, mark: bytes) -> Command:
         self._choose(token)
-        keys = (self._bound, *self._seen)
-        words = (self.permits, len(self._seen), self.slot, token, ttl_ms)
-        if self.fenced:
-            register = self._keys.fence(self._key)
-            return Call("semaphore_acquire", len(keys) + 1, *keys, register, *words, candidate)
-        return Call("semaphore_acquire", len(keys), *keys, *words)
+        seen = self._seen
+        keys = (self._bound, self._hint, *seen, *self._registers()) if self.fenced else (self._bound, self._hint, *seen)
+        words = (self.permits, len(seen), token, ttl_ms, candidate, mark, HINT_MS)
+        return Call("semaphore_acquire", len(keys), *keys, *words, *self.slots)
+
+    def _registers(self) -> tuple[bytes, ...]:
+        return tuple(self._keys.fence(self.watched[slot]) for slot in self.slots)
 
     def release(self, token: bytes) -> Command:
-        return DeleteIfEqual(self._key, token)
+        if self.count == 1:
+            return DeleteIfEqual(self.watched[self.slots[0]], token)
+        return Call("mutex_release", self.count, *self.held_by(token), token, 0)
 
     def retain(self, token: bytes, ms: int) -> Command:
-        return Call("semaphore_retain", 2, self._key, self._bound, token, ms, self.permits)
+        keys = (self._bound, *self.held_by(token))
+        return Call("semaphore_retain", len(keys), *keys, token, ms, self.permits)
 
     def secure(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
-        keys = (self._key, self._bound)
+        keys, words = (self._bound, *self.held_by(token)), (self.count, token, ttl_ms, self.permits)
         if fence is None:
-            return Call("semaphore_secure", 2, *keys, token, ttl_ms, self.permits)
-        return Call("semaphore_secure", 3, *keys, self._keys.fence(self._key), token, ttl_ms, self.permits, fence)
+            return Call("semaphore_secure", len(keys), *keys, *words)
+        return Call("semaphore_secure", len(keys) + self.count, *keys, *self._registers(), *words, fence)
 
     @classmethod
     def extend(cls, held: Sequence[tuple[Claim, bytes, int]]) -> Command:
@@ -146,14 +211,22 @@ class Slots(Claim):
         arguments: list[bytes | int] = []
         for claim, token, ttl_ms in held:
             assert isinstance(claim, Slots)  # noqa: S101 - those of one kind go together
-            keys += (claim._key, claim._bound)  # noqa: SLF001 - of this very class
-            arguments += (token, ttl_ms, claim.permits)
+            for key in claim.held_by(token):
+                keys += (key, claim._bound)  # noqa: SLF001 - of this very class
+                arguments += (token, ttl_ms, claim.permits)
         return Call("semaphore_extend", len(keys), *keys, *arguments)
 
+    def withdraw(self) -> Command | None:
+        return DeleteIfEqual(self._hint, self._mark) if self._mark else None
+
     def details(self) -> dict[str, object]:
-        return {"permits": self.permits, "slot": self.slot}
+        return {"permits": self.permits, "slots": list(self.slots)}
 
     # What they answer
+
+    @property
+    def width(self) -> int:
+        return self.count
 
     def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - semaphore_acquire.lua
@@ -163,28 +236,47 @@ class Slots(Claim):
                 raise ValueError
             return Taken(None, None, bound=bound)
         holder, ttl_ms, *free = reply
+        expires_in = ttl_ms / 1000 if ttl_ms >= 0 else None
+        if type(holder) is int:
+            (hint,) = free
+            return Ahead(hint.partition(b":")[2], expires_in)
         numbers = {*map(type, free)} <= {int} and (not free or 0 <= min(free) <= max(free) < self.permits)
         if holder is None or not numbers:
             raise ValueError
-        return Taken(holder, ttl_ms / 1000 if ttl_ms >= 0 else None, free=tuple(free))
+        return Taken(holder, expires_in, free=tuple(free))
 
 
-class OnlySlot(Slots):
-    """The slot of a semaphore that has one: whoever holds it keeps the others of its process waiting, as for a lock."""
+class AllSlots(Slots):
+    """All the slots there are: whoever has them keeps the others of its process waiting, as for a lock."""
 
     __slots__ = ()
 
     exclusive: ClassVar[bool] = True
 
 
-def slots(keys: Keys, name: str, permits: int, *, fenced: bool, slot: int = 0) -> Slots:
-    """The claim on a semaphore."""
-    return (OnlySlot if type(permits) is int and permits == 1 else Slots)(keys, name, permits, fenced=fenced, slot=slot)
+def check_permits(permits: object) -> None:
+    """Raise unless a semaphore can have so many."""
+    if isinstance(permits, bool) or not isinstance(permits, int):
+        raise ConfigurationError(f"permits is a whole number, not {shown(permits)}")
+    if not 1 <= permits <= MOST_PERMITS:
+        raise ConfigurationError(f"permits must be from 1 to {MOST_PERMITS}, not {shown(permits)}")
+
+
+def slots(keys: Keys, name: str, permits: int, *, fenced: bool, taken: tuple[int, ...] = (0,)) -> Slots:
+    """The claim on as many of a semaphore's slots as are given."""
+    kind = AllSlots if type(permits) is int and permits == len(taken) else Slots
+    return kind(keys, name, permits, fenced=fenced, slots=taken)
 
 
 def detached(keys: Keys, names: Sequence[str], details: Mapping[str, object], *, fenced: bool) -> Slots:
     """The claim of a lease that was handed on."""
-    permits, slot = details.get("permits"), details.get("slot")
-    if not isinstance(permits, int) or not isinstance(slot, int) or not 0 <= slot < permits:
-        raise ConfigurationError(f"not what Lease.detach() says of a semaphore's slot: {shown(details)}")
-    return slots(keys, names[0], permits, fenced=fenced, slot=slot)
+    permits, taken = details.get("permits"), details.get("slots")
+    if not (
+        isinstance(permits, int)
+        and isinstance(taken, list)
+        and taken
+        and all(type(slot) is int and 0 <= slot < permits for slot in taken)
+        and len({*taken}) == len(taken)
+    ):
+        raise ConfigurationError(f"not what Lease.detach() says of a semaphore's slots: {shown(details)}")
+    return slots(keys, names[0], permits, fenced=fenced, taken=tuple(taken))

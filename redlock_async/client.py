@@ -18,11 +18,11 @@ from ._errors import ConfigurationError, line, shown
 from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
-from ._operators import Holder, NodeStatus
+from ._operators import Holder, NodeStatus, SemaphoreStatus
 from ._queue import Fair, place_kept
 from ._readwrite import Read, Write
 from ._settings import DEFAULT, Default, Duration, Options, Settings, from_environment, positive
-from ._slots import Slots, detached, slots
+from ._slots import Slots, check_permits, detached, slots
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
 from .latch import Latch
@@ -321,9 +321,33 @@ class Redlock:
         """Who holds that name, with how many votes and for how long; None if nobody does."""
         return await _operators.inspect(self._engine(), name, self._keys.lock(name))
 
+    async def inspect_semaphore(self, name: str) -> SemaphoreStatus | None:
+        """How many permits a semaphore has, and who holds which slot; None if it is not in use."""
+        return await _operators.inspect_semaphore(self._engine(), name, self._keys.semaphore(name)[0])
+
     async def force_release(self, name: str) -> bool:
-        """Free that name whoever holds it; a holder's body is cancelled. Returns whether anybody held it."""
-        return await _operators.force_release(self._engine(), name, self._keys.lock(name))
+        """Free that name whoever holds it: the lock, all its readers, and all slots of a semaphore of that name.
+
+        The holders' bodies are cancelled. Returns whether there were any.
+        """
+        return await _operators.force_release(
+            self._engine(), name, self._keys.lock(name), self._keys.semaphore(name)[0]
+        )
+
+    async def change_permits(self, name: str, permits: int) -> None:
+        """Set a semaphore's number of permits, for good, also while slots are held.
+
+        Those who give another number get a ConfigurationError from then on, whether slots are held or not; leases that
+        stand go on. Raising it always works. Lowering it raises LockTimeout, which names the holder, while too many
+        masters have a slot beyond the new number held, and QuorumUnavailable if too few could be asked; then all is as
+        before. Of two changes at the same time one may fail, or both.
+
+        While it runs never more slots are held than the larger number allows, and from its return on never more than
+        the new one, until the next change, as long as a majority of the masters keep what they have stored. One that
+        was down meanwhile still has the old number: call it again when all are back, to be as safe as before.
+        """
+        check_permits(permits)
+        await _operators.change_permits(self._engine(), name, self._keys.semaphore(name)[0], permits)
 
     def statistics(self) -> Statistics:
         """Counters since this client was made, and gauges of this moment."""

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from ._errors import LockTimeout
 from ._primitive import Primitive
+from ._settings import DEFAULT, Default, Duration
+from ._slots import Slots
 from .lease import Lease
 
 
 class Semaphore(Primitive[Lease]):
-    """At most `permits` holders of one name at the same time.
+    """At most `permits` slots of one name at the same time: one for each holder, or several for who asks for them.
 
-    Guarantee: while `permits` leases are valid, no other client of the same masters has a valid one. All users of a
-    name must give the same number: another one is a ConfigurationError while any slot is held. A lease's fencing token
-    orders it among the holders of its own slot.
+    Guarantee: while leases on `permits` slots are valid, no other client of the same masters has a valid one. All users
+    of a name must give the same number: another one is a ConfigurationError while any slot is held, and for good once
+    an operator has set the number with `Redlock.change_permits`. A lease's fencing token is larger than that of every
+    earlier holder of each of its slots.
     What can break it: see `Lease`.
-    Cost: one round trip to take a slot, or two when the first that is tried is taken; one to release it. Every attempt
-    names all the slots to every node, and one that finds its slot taken makes the node read them all: keep `permits` in
-    the tens or low hundreds. Waiters are woken by the release of any slot, and by each renewal of one.
+    Cost: one round trip to take slots, or two when those that are tried first are taken; one to release them. Every
+    attempt names all the slots to every node, and one that finds its slot taken makes the node read them all: keep
+    `permits` in the tens or low hundreds. Waiters are woken by the release of any slot, and by each renewal of one.
+    There is no order. One who wants many may be passed by those who want few, as each slot that is freed is enough for
+    them: after sixteen waits in vain it holds back all who want fewer, for up to three seconds at a time. So it gets in
+    among holders that keep their slots for less than that; behind longer ones it may wait for long.
     Cancellation: cancelling `acquire` is prompt and leaves no slot taken on any node.
     """
 
     __slots__ = ()
 
     _lease = Lease
+    _claim: Slots
+
+    async def acquire(self, wait: Duration | Default | None = DEFAULT, *, count: int = 1) -> Lease:
+        """One lease on `count` slots, all or nothing; otherwise as for any lock."""
+        return await self._acquire(self._claim.wanting(count), wait)
+
+    async def try_acquire(self, *, count: int = 1) -> Lease | None:
+        """One lease on `count` slots, or None while there are not so many. An outage raises QuorumUnavailable."""
+        try:
+            return await self.acquire(0, count=count)
+        except LockTimeout:
+            return None

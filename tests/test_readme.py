@@ -299,7 +299,7 @@ def test_keys_are_those_of_the_package():
     for key in (keys.born, keys.longest_ttl, keys.founded, keys.probe):
         assert f"`{key.decode()}`" in TEXT
     kinds = (
-        *(keys.readers("name"), keys.waiting_writer("name"), keys.semaphore("name")),
+        *(keys.readers("name"), keys.waiting_writer("name"), *keys.semaphore("name")),
         *keys.queue("name"),
         *keys.latch("name"),
     )

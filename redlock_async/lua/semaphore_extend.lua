@@ -9,7 +9,9 @@ for number = 2, #KEYS, 2 do
   local holder = redis.pcall('GET', key)
   if holder == token then
     if ttl > 0 then
-      if redis.call('PTTL', KEYS[number]) < ttl then redis.call('SET', KEYS[number], permits, 'PX', 2 * ttl) end
+      local left = redis.call('PTTL', KEYS[number])
+      -- A number without expiry was set by an operator, and stays.
+      if left == -2 or (left >= 0 and left < ttl) then redis.call('SET', KEYS[number], permits, 'PX', 2 * ttl) end
       if redis.call('PTTL', key) < ttl then
         redis.call('PEXPIRE', key, ttl)
         -- Our own write disarmed client tracking; reading the key arms it again.

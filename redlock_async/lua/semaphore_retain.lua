@@ -1,8 +1,16 @@
--- semaphore_retain.lua: let a slot that is still ours run out, and keep the number of permits for as long.
--- KEYS[1]  slot   KEYS[2] its semaphore's number of permits
--- ARGV[1]  holder token   ARGV[2] ms it is to stay taken   ARGV[3] the number of permits
--- Returns 1 if it was ours, else 0.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2]) end
-return 1
+-- semaphore_retain.lua: let the slots that are still ours run out, and keep the number of permits for as long.
+-- KEYS[1]  their semaphore's number of permits   then the slots
+-- ARGV[1]  holder token   ARGV[2] ms they are to stay taken   ARGV[3] the number of permits
+-- Returns how many were ours.
+local ours = 0
+for i = 2, #KEYS do
+  if redis.call('GET', KEYS[i]) == ARGV[1] then
+    ours = ours + 1
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
+end
+if ours == 0 then return 0 end
+local left = redis.call('PTTL', KEYS[1])
+-- A number without expiry was set by an operator, and stays.
+if left == -2 or (left >= 0 and left < tonumber(ARGV[2])) then redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2]) end
+return ours

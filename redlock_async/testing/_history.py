@@ -15,6 +15,8 @@ SHARED = {"read"}
 class Hold:
     """One lease on one name, from the moment its holder knew of it to the moment it stopped being valid.
 
+    A lease on several slots of a semaphore is as many of these.
+
     All times are on one clock, the observer's.
     """
 
@@ -69,9 +71,11 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[Violation]:
             if _exclude(hold, other):
                 yield Violation("exclusion", f"{other}; meanwhile {hold}")
         standing.append(hold)
-        depth = sum(other.kind == "semaphore" for other in standing)
-        if hold.kind == "semaphore" and depth > hold.permits:
-            yield Violation("exclusion", f"{depth} hold {hold.permits} permits: {'; '.join(map(str, standing))}")
+        slots = [other for other in standing if other.kind == "semaphore"]
+        # While an operator changes the number, some hold under the old one and some under the new.
+        permits = max((other.permits for other in slots), default=1)
+        if hold.kind == "semaphore" and len(slots) > permits:
+            yield Violation("exclusion", f"{len(slots)} hold {permits} permits: {'; '.join(map(str, standing))}")
 
 
 def _exclude(one: Hold, other: Hold) -> bool:

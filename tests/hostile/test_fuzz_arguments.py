@@ -261,8 +261,8 @@ FIELDS = ("kind", "names", "details", "token", "fence", "ttl", "renew", "until",
 @example({"fence": 10**400}, "")
 @example({"until": float("nan")}, "")
 @example({"until": float("inf")}, "redlock1.====")
-@example({"kind": "semaphore", "details": {"permits": True, "slot": False}}, "redlock1.W10=")
-@example({"kind": "semaphore", "details": {"permits": 10**400, "slot": 0}}, "redlock1.bnVsbA==")
+@example({"kind": "semaphore", "details": {"permits": True, "slots": [False]}}, "redlock1.W10=")
+@example({"kind": "semaphore", "details": {"permits": 10**400, "slots": [0]}}, "redlock1.bnVsbA==")
 @example({"kind": "read", "names": ["a", "b"]}, "redlock1." + base64.urlsafe_b64encode(b"[" * 100_000).decode())
 def test_texts_of_leases(changes, text):
     """Whatever was done to one on its way here."""

@@ -68,7 +68,7 @@ class Held:
         self.witness, self.holding, self.names = witness, lease._holding, lease.names
         self.id, self.until = witness.number(), self.holding.until
         claim = self.holding.claim
-        slot = {"slot": claim.slot, "permits": claim.permits} if kind == "semaphore" else {}
+        slot = {"slots": claim.slots, "permits": claim.permits} if kind == "semaphore" else {}
         witness.held.add(self)
         witness.note(
             "held", id=self.id, until=self.until, kind=kind, names=self.names, fence=lease.fencing_token, **slot

@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections import Counter, defaultdict
+from itertools import product
 
 from faults_client import LONGEST_TTL, NAMES
 
@@ -64,9 +65,8 @@ class Life:
             ended = lease["end"] if lease["end"] is not None else float("inf")
             end = min(ended, lease["until"], lease["over"])
             if end > lease["at"]:
-                for name in lease["names"]:
-                    kind = "lock" if lease["kind"] == "several" else lease["kind"]
-                    slot, permits = lease.get("slot"), lease.get("permits", 1)
+                for name, slot in product(lease["names"], lease.get("slots", (None,))):
+                    kind, permits = "lock" if lease["kind"] == "several" else lease["kind"], lease.get("permits", 1)
                     yield Hold(name, self.owner, lease["at"], end, lease["fence"], kind, slot, permits)
 
     def away(self, since, until):

@@ -1,4 +1,7 @@
-"""One process of many that want one semaphore for a time: prints, as JSON, when each of its leases was held."""
+"""One process of many that want one semaphore for a time: prints, as JSON, when each of its leases was held.
+
+Each of its tasks wants as many slots as it is told.
+"""
 
 import asyncio
 import json
@@ -9,24 +12,33 @@ from redlock_async import Redlock
 from redlock_async._clock import now
 
 
-async def main(permits, tasks, seconds, hold, urls):
+async def main(permits, counts, seconds, hold, urls):
     held = []
+    waits = dict.fromkeys(counts, 0.0)
     async with Redlock(urls, wait=60) as redlock:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         until = now() + seconds
-        make = (lambda: redlock.semaphore("contended", permits=permits)) if permits else (lambda: redlock("contended"))
 
-        async def worker():
-            while now() < until:
-                async with make() as lease:
+        def acquire(count):
+            if permits:
+                return redlock.semaphore("contended", permits=permits).acquire(count=count)
+            return redlock("contended").acquire()
+
+        async def worker(count):
+            while (asked := now()) < until:
+                async with await acquire(count) as lease:
                     entered = now()
+                    waits[count] = max(waits[count], entered - asked)
                     await asyncio.sleep(hold * random.uniform(0.5, 1.5))
-                    held.append((entered, now(), lease._holding.claim.held_by(b"")[0].decode(), lease.fencing_token))
+                    slots = [key.decode() for key in lease._holding.claim.held_by(b"")]
+                    held.append((entered, now(), slots, lease.fencing_token))
 
-        await asyncio.gather(*(worker() for _ in range(tasks)))
-        print(json.dumps({"held": held, "attempts": redlock.statistics().attempts}), flush=True)
+        await asyncio.gather(*(worker(count) for count in counts))
+        result = {"held": held, "attempts": redlock.statistics().attempts, "waits": waits}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), sys.argv[5:]))
+    permits, counts, seconds, hold, *nodes = sys.argv[1:]
+    asyncio.run(main(int(permits), json.loads(counts), float(seconds), float(hold), nodes))

@@ -38,13 +38,16 @@ def numbers(eyes, name="x"):
 class Crowd:
     """Processes that contend for one name."""
 
-    def __init__(self, urls, permits, *, processes, tasks, seconds, hold):
+    def __init__(self, urls, permits, counts, *, seconds, hold):
+        """`counts` is for each process how many slots each of its tasks wants."""
         self.permits, self.seconds = permits, seconds
-        command = [sys.executable, CONTENDER, *map(str, (permits, tasks, seconds, hold)), *urls]
         self.running = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(processes)
-        ]
+            subprocess.Popen(
+                [sys.executable, CONTENDER, *map(str, (permits, list(own), seconds, hold)), *urls],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for own in counts
+        ]  # fmt: skip
 
     def __enter__(self):
         try:
@@ -64,9 +67,10 @@ class Crowd:
             process.communicate()
 
     def results(self):
-        """(entered, left, slot, fence) of every lease, by process, and attempts made for each of them."""
+        """(entered, left, slots, fence) of every lease, by process, and attempts made for each of them."""
         results = [json.loads(process.communicate(timeout=60)[0]) for process in self.running]
         self.held = [result["held"] for result in results]
+        self.waits = [{int(count): wait for count, wait in result["waits"].items()} for result in results]
         leases = sum(map(len, self.held))
         self.rate = leases / self.seconds
         self.attempts = sum(result["attempts"] for result in results) / leases
@@ -74,9 +78,9 @@ class Crowd:
 
 
 def depth(held):
-    """The largest number of leases that were held at the same moment."""
+    """The largest number of slots that were held at the same moment."""
     # A lease that ends when another begins does not overlap it: ends come first.
-    moments = sorted(moment for begin, end, *_ in held for moment in ((begin, 1), (end, -1)))
+    moments = sorted(moment for begin, end, slots, _ in held for moment in ((begin, len(slots)), (end, -len(slots))))
     deepest = now = 0
     for _, change in moments:
         now += change
@@ -87,24 +91,29 @@ def depth(held):
 def by_slot(held):
     """The leases of each slot, in order of time."""
     slots = defaultdict(list)
-    for begin, end, slot, fence in sorted(map(tuple, held)):
-        slots[slot].append((begin, end, fence))
+    for begin, end, its, fence in sorted(map(tuple, held)):
+        for slot in its:
+            slots[slot].append((begin, end, fence))
     return slots
+
+
+def exclude(held):
+    """Each slot has one holder at a time, and each of them a larger fence than the one before."""
+    for leases in by_slot(held).values():
+        for (_, end, fence), (begin, _, following) in pairwise(leases):
+            assert end <= begin, "two holders of one slot"
+            assert fence < following, "a later holder has a smaller fence"
 
 
 @pytest.mark.parametrize("permits", [1, 2, 4, 10])
 def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
     """40 tasks in 4 processes: the depth reaches the number and does not pass it; each slot is a lock with a fence."""
-    with Crowd(nodes, permits, processes=4, tasks=10, seconds=1.5, hold=0.005) as crowd:
+    with Crowd(nodes, permits, [[1] * 10] * 4, seconds=1.5, hold=0.005) as crowd:
         crowd.results()
     held = [lease for leases in crowd.held for lease in leases]
     assert depth(held) == permits
-    slots = by_slot(held)
-    assert len(slots) == permits
-    for leases in slots.values():
-        for (_, end, fence), (begin, _, following) in pairwise(leases):
-            assert end <= begin, "two holders of one slot"
-            assert fence < following, "a later holder has a smaller fence"
+    assert len(by_slot(held)) == permits
+    exclude(held)
     shares = [len(leases) for leases in crowd.held]
     print(f"permits={permits}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each, by process {shares}")
     assert min(shares) > 0
@@ -114,7 +123,7 @@ def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
 @pytest.mark.parametrize("permits", [1, 2, 4, 10])
 def test_no_overlap_while_nodes_fail(permits, cluster):
     """One node killed, another come back empty, in the middle of it: still never more than `permits`."""
-    with Crowd(cluster.urls, permits, processes=4, tasks=10, seconds=2.4, hold=0.005) as crowd:
+    with Crowd(cluster.urls, permits, [[1] * 10] * 4, seconds=2.4, hold=0.005) as crowd:
         time.sleep(0.8)  # the crowd is at work
         cluster.kill(0)
         time.sleep(0.8)
@@ -123,17 +132,14 @@ def test_no_overlap_while_nodes_fail(permits, cluster):
     held = [lease for leases in crowd.held for lease in leases]
     assert depth(held) == permits
     assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
-    for leases in by_slot(held).values():
-        for (_, end, fence), (begin, _, following) in pairwise(leases):
-            assert end <= begin
-            assert fence < following
+    exclude(held)
 
 
 def test_throughput_beside_the_mutex(nodes):
     """In one run: leases a second with one permit, and with four, over those of the lock."""
     rates = {}
     for permits in (0, 1, 4, 0):  # 0 is the lock, before and after
-        with Crowd(nodes, permits, processes=4, tasks=5, seconds=1.0, hold=0.0) as crowd:
+        with Crowd(nodes, permits, [[1] * 5] * 4, seconds=1.0, hold=0.0) as crowd:
             rates.setdefault(permits, []).append(crowd.results().rate)
             print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")
     lock = sum(rates.pop(0)) / 2
@@ -155,7 +161,7 @@ async def test_all_permits_can_be_used(permits, fencing, nodes, eyes):
             await (one, two)[number % 2].semaphore("x", permits=permits).try_acquire() for number in range(permits)
         ]
         assert None not in leases
-        assert len({lease._holding.claim.slot for lease in leases}) == permits
+        assert len({lease._holding.claim.slots for lease in leases}) == permits
         assert all((lease.fencing_token is None) is (not fencing) for lease in leases)
         for client in (one, two):
             assert await client.semaphore("x", permits=permits).try_acquire() is None
@@ -427,7 +433,7 @@ async def test_each_slot_has_its_fence(nodes):
         fences = defaultdict(list)
         for number in range(60):
             async with (one, two)[number % 2].semaphore("x", permits=3) as lease:
-                fences[lease._holding.claim.slot].append(lease.fencing_token)
+                fences[lease._holding.claim.slots].append(lease.fencing_token)
         assert len(fences) == 3
         for slot in fences.values():
             assert slot == sorted(set(slot))

@@ -6,7 +6,18 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _contest, _latch, _line, _queue, _readwrite, _slots, latch, rwlock
+from redlock_async import (
+    _contest,
+    _latch,
+    _line,
+    _operators,
+    _queue,
+    _readwrite,
+    _scripts,
+    _slots,
+    latch,
+    rwlock,
+)
 
 PRUNING = "redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)"
 WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
@@ -178,10 +189,10 @@ def reader_secures_without_reading():
 @mutant("semaphore")
 def slots_are_added_up():
     """A majority of nodes with any slot free is enough."""
-    taking = "if not redis.call('SET', KEYS[wanted], ARGV[4], 'NX', 'PX', ARGV[5]) then"
+    taking = "if not redis.call('SET', key, ARGV[3], 'NX', 'PX', ARGV[4]) then"
     any_slot = (
-        "local taken = false for i = 2, permits + 1 do "
-        "taken = taken or redis.call('SET', KEYS[i], ARGV[4], 'NX', 'PX', ARGV[5]) end if not taken then"
+        "local any = false for i = 3, permits + 2 do "
+        "any = any or redis.call('SET', KEYS[i], ARGV[3], 'NX', 'PX', ARGV[4]) end if not any then"
     )
     with rewritten("semaphore_acquire", (taking, any_slot)):
         yield
@@ -198,8 +209,8 @@ def permits_are_not_compared():
 def permits_are_forgotten_before_the_slots():
     """The number of permits is not kept alive with the slots."""
     with (
-        rewritten("semaphore_acquire", ("'PX', 2 * ARGV[5]", "'PX', ARGV[5]")),
-        rewritten("semaphore_extend", ("if redis.call('PTTL', KEYS[number]) < ttl then", "if false then")),
+        rewritten("semaphore_acquire", ("'PX', 2 * ARGV[4]", "'PX', ARGV[4]")),
+        rewritten("semaphore_extend", ("if left == -2 or (left >= 0 and left < ttl) then", "if false then")),
     ):
         yield
 
@@ -209,7 +220,7 @@ def only_one_slot_is_tried():
     """Who finds it taken waits for it, though others are free."""
 
     def choose(self, token):  # noqa: ARG001 - its signature
-        self.slot = 0
+        self.slots = tuple(range(self.count))
 
     with patch.object(_slots.Slots, "_choose", choose):
         yield
@@ -218,7 +229,129 @@ def only_one_slot_is_tried():
 @mutant("semaphore")
 def a_slot_is_taken_over():
     """Whoever has it."""
-    with rewritten("semaphore_acquire", ("ARGV[4], 'NX', 'PX', ARGV[5]", "ARGV[4], 'PX', ARGV[5]")):
+    with rewritten("semaphore_acquire", ("ARGV[3], 'NX', 'PX', ARGV[4]", "ARGV[3], 'PX', ARGV[4]")):
+        yield
+
+
+@mutant("semaphore")
+def some_of_the_slots_will_do():
+    """Who wants several takes those that are free on a node, and the node counts."""
+    with rewritten(
+        "semaphore_acquire",
+        ("then taken = key break end", "then taken = not taken and 1 or taken + 1 end"),
+        ("if not taken then\n", "if taken ~= wanted then taken = nil\n"),
+        (
+            "do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end",
+            "do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'NX', 'PX', ARGV[4]) end",
+        ),
+        ("{redis.call('GET', taken), -1}", "{ARGV[3], -1}"),
+    ):
+        yield
+
+
+@mutant("semaphore")
+def some_of_the_slots_are_released():
+    """Who has several gives one back."""
+
+    def release(self, token):
+        return _scripts.DeleteIfEqual(self.held_by(token)[0], token)
+
+    with patch.object(_slots.Slots, "release", release), patch.object(_slots.Slots, "width", 1):
+        yield
+
+
+@mutant("semaphore")
+def one_register_for_several_slots():
+    """The fence of who holds several is above the earlier holders' of the first of them only."""
+    registers = _slots.Slots._registers
+    with patch.object(_slots.Slots, "_registers", lambda self: registers(self)[:1]):
+        yield
+
+
+@mutant("semaphore")
+def those_who_want_few_are_not_held_back():
+    """They pass one who wants many for as long as they come."""
+    with patch.object(_slots, "PATIENCE", 10**9):
+        yield
+
+
+@mutant("semaphore")
+def those_who_want_few_are_held_back_for_ever():
+    """Though whoever wants more has got them, or has given up."""
+    with patch.object(_slots.Slots, "withdraw", lambda _self: None), patch.object(_slots, "HINT_MS", 10**6):
+        yield
+
+
+@mutant("semaphore")
+def who_wants_as_many_is_held_back():
+    """Each by the hint of the other."""
+    with rewritten(
+        "semaphore_acquire",
+        ("if ahead > wanted then", "if ahead >= wanted and (ARGV[6] == '' or hint ~= ARGV[6]) then"),
+    ):
+        yield
+
+
+# Change of permits
+
+
+@mutant("semaphore")
+def permits_are_changed_on_a_minority():
+    """One node that has stored the new number is enough."""
+    ask_all = _operators._ask_all
+
+    async def one(engine, name, ask):
+        needed = engine.needed
+        engine.needed = 1
+        try:
+            return await ask_all(engine, name, ask)
+        finally:
+            # What is done with the answers comes before anything else of that client.
+            engine.loop.call_soon(setattr, engine, "needed", needed)
+            engine.needed = 1
+
+    with patch.object(_operators, "_ask_all", one):
+        yield
+
+
+@mutant("semaphore")
+def permits_are_lowered_below_what_is_held():
+    """Nobody looks whether a slot beyond is held."""
+    with (
+        rewritten("semaphore_change", ("if holder then return", "if false then return")),
+        rewritten("semaphore_inspect", ("if holder then answer", "if false then answer")),
+    ):
+        yield
+
+
+@mutant("semaphore")
+def permits_are_lowered_when_nobody_has_been_seen():
+    """They are held by whoever comes between the look and the change."""
+    with rewritten("semaphore_change", ("if holder then return", "if false then return")):
+        yield
+
+
+@mutant("semaphore")
+def a_change_of_permits_is_forgotten():
+    """When no slot is held, whoever comes may bring another number."""
+    with rewritten(
+        "semaphore_acquire",
+        ("set = string.match(bound, '^(%d+):')", "bound = string.match(bound, '^%d+') or bound"),
+    ):
+        yield
+
+
+@mutant("semaphore")
+def a_renewal_brings_back_the_old_number():
+    """The number of permits of who holds a slot replaces what an operator has set."""
+    with rewritten("semaphore_extend", ("if left == -2 or (left >= 0 and left < ttl) then", "if left < ttl then")):
+        yield
+
+
+@mutant("semaphore")
+def a_change_that_failed_is_not_taken_back():
+    """Some nodes have the new number, others the old."""
+    with patch.object(_operators, "_take_back", lambda *_: None):
         yield
 
 

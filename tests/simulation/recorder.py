@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import product
 
 from redlock_async._lease import Phase
 from redlock_async.testing import Hold, Violation, judge
@@ -37,8 +38,8 @@ class Track:
     def holds(self, end):
         """It as holds, one for each name."""
         claim = self.holding.claim
-        slot = getattr(claim, "slot", None)
-        for name in claim.names:
+        slots = getattr(claim, "slots", (None,))
+        for name, slot in product(claim.names, slots):
             yield Hold(
                 name=name,
                 holder=f"{self.process.name}/{self.holding.token[-40:].decode()}",

@@ -247,7 +247,7 @@ class Program:
     FENCES = (b"fence:1", b"fence:2")
     RW = (b"lock:1", b"readers:1", b"hint:1")
     LINE = (b"queue", b"alive", b"ticket")
-    SLOTS = (b"slot:0", b"slot:1", b"slot:2", b"slot:3")
+    SLOTS = (b"permits:0", b"permits:1", b"permits:2", b"permits:3")
     LATCH = (b"ids", b"latch")
     MARKS = (b"born", b"longest", b"founded")
     WAKE = b"wake:"
@@ -312,8 +312,12 @@ class Program:
     def semaphore_acquire(self):
         permits = self.any(1, 2, 3)
         slots = self.any(permits, permits, len(self.SLOTS))
-        keys = self.fenced(b"permits", *self.SLOTS[:slots])
-        return keys, (permits, slots, self.random.randrange(permits), self.token(), self.ttl(), self.fence())
+        wanted = self.random.sample(range(permits), self.any(1, self.random.randint(1, permits)))
+        keys = [b"permits", b"hint:1", *self.SLOTS[:slots]]
+        if self.random.random() < 0.6:
+            keys += [self.any(*self.FENCES) for _ in wanted]
+        hint = self.any(b"", b"%d:%b" % (len(wanted), self.token()))
+        return keys, (permits, slots, self.token(), self.ttl(), self.fence(), hint, self.ttl(), *wanted)
 
     def semaphore_extend(self):
         slots = self.random.sample(self.SLOTS, self.any(1, 2))
@@ -321,11 +325,29 @@ class Program:
         return [key for slot in slots for key in (slot, b"permits")], arguments
 
     def semaphore_secure(self):
-        keys = self.fenced(self.any(*self.SLOTS), b"permits")
-        return keys, (self.token(), self.ttl_or_none(), self.any(1, 2, 3), self.fence())
+        slots = self.random.sample(self.SLOTS, self.any(1, 2))
+        registers = self.FENCES[: len(slots)] if self.random.random() < 0.6 else ()
+        words = (len(slots), self.token(), self.ttl_or_none(), self.any(1, 2, 3), self.fence())
+        return (b"permits", *slots, *registers), words
 
     def semaphore_retain(self):
-        return (self.any(*self.SLOTS), b"permits"), (self.token(), self.ttl(), self.any(1, 2, 3))
+        slots = self.random.sample(self.SLOTS, self.any(1, 2))
+        return (b"permits", *slots), (self.token(), self.ttl(), self.any(1, 2, 3))
+
+    def semaphore_inspect(self):
+        return (b"permits",), ()
+
+    semaphore_force = semaphore_inspect
+
+    def set_by_an_operator(self):
+        return b"%d:%b" % (self.any(1, 2, 3), self.token())
+
+    def semaphore_change(self):
+        return (b"permits",), (self.set_by_an_operator(), self.any(b"", b"", self.set_by_an_operator()))
+
+    def semaphore_unchange(self):
+        before = self.any(b"", b"2", self.set_by_an_operator())
+        return (b"permits",), (self.set_by_an_operator(), before, self.ttl())
 
     def read_acquire(self):
         return self.fenced(*self.RW), (self.token(), self.ttl(), self.MARK, self.fence())

@@ -12,11 +12,12 @@ from redlock_async._keys import Keys
 from redlock_async._replies import failure
 from redlock_async._round import Round
 from redlock_async._scripts import Dialect, script
-from redlock_async._slots import MOST_PERMITS, RACES, Slots, Taken, detached, slots
+from redlock_async._slots import MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached, slots
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
 BOUND = b"n:redlock-async:semaphore:{x}"
+HINT = b"n:redlock-async:semaphore-hint:{x}"
 SLOTS = [BOUND + b":%d" % number for number in range(1000)]
 
 
@@ -36,13 +37,19 @@ def sha(name):
 
 def at(slot, permits=3, *, fenced=True):
     """The claim of a lease that has that slot."""
-    return detached(KEYS, ["x"], {"permits": permits, "slot": slot}, fenced=fenced)
+    return detached(KEYS, ["x"], {"permits": permits, "slots": [slot]}, fenced=fenced)
 
 
 def tried(claim, token=TOKEN):
     """The slot that the next attempt asks for."""
     claim.contend(token, 1, 1)
-    return claim.slot
+    (slot,) = claim.slots
+    return slot
+
+
+def of(*slots_, permits=3, fenced=True):
+    """The claim of a lease that has those slots."""
+    return detached(KEYS, ["x"], {"permits": permits, "slots": list(slots_)}, fenced=fenced)
 
 
 TOKENS = [b"token %d" % number for number in range(200)]
@@ -62,8 +69,8 @@ def test_permits_that_cannot_be(permits):
 def test_permits_are_as_many_keys(permits):
     """One a slot, all with the name in a hash tag and under the reserved prefix; the process has one queue."""
     claim = Slots(KEYS, "x", permits, fenced=True)
-    assert list(claim.watched) == SLOTS[:permits]
-    assert claim.turns == (BOUND,)
+    assert list(claim.watched) == [*SLOTS[:permits], HINT]
+    assert claim.turns == (BOUND + b" 1 of %d" % permits,)
 
 
 @pytest.mark.parametrize("permits", [1, 2, 10])
@@ -84,7 +91,7 @@ def test_a_bad_name(name):
 def test_names_that_look_like_keys_do_not_meet():
     """No name's slot is another name's slot or number."""
     names = ["x", "x}", "x}:1", "x:1", "{x}", "}", "{"]
-    keys = [key for name in names for key in (KEYS.semaphore(name), *Slots(KEYS, name, 3, fenced=True).watched)]
+    keys = [key for name in names for key in (KEYS.semaphore(name)[0], *Slots(KEYS, name, 3, fenced=True).watched)]
     assert len(set(keys)) == len(keys)
 
 
@@ -101,33 +108,58 @@ def test_every_word_is_about_the_slot(slot, fenced):
     number = str(slot).encode()
     assert claim.held_by(TOKEN) == (key,)
     claim._candidates = [slot]
-    ask = [b"EVALSHA", sha("semaphore_acquire"), b"%d" % (4 + fenced), BOUND, *SLOTS[:3], *register, b"3", b"3"]
-    assert sent(claim.acquire(TOKEN, 10_000, 7)) == [*ask, number, TOKEN, b"10000", *([b"7"] if fenced else [])]
+    ask = [b"EVALSHA", sha("semaphore_acquire"), b"%d" % (5 + fenced), BOUND, HINT, *SLOTS[:3], *register, b"3", b"3"]
+    assert sent(claim.acquire(TOKEN, 10_000, 7)) == [*ask, TOKEN, b"10000", b"7", b"", b"3000", number]
     assert sent(claim.release(TOKEN)) == [b"EVALSHA", sha("mutex_release"), b"1", key, TOKEN, b"0"]
     assert sent(claim.release(TOKEN), Dialect.DELIFEQ) == [b"DELIFEQ", key, TOKEN]
-    retain = [b"EVALSHA", sha("semaphore_retain"), b"2", key, BOUND, TOKEN, b"500", b"3"]
+    retain = [b"EVALSHA", sha("semaphore_retain"), b"2", BOUND, key, TOKEN, b"500", b"3"]
     assert sent(claim.retain(TOKEN, 500)) == retain
-    secure = [b"EVALSHA", sha("semaphore_secure"), b"%d" % (2 + fenced), key, BOUND, *register, TOKEN, b"9", b"3"]
+    secure = [b"EVALSHA", sha("semaphore_secure"), b"%d" % (2 + fenced), BOUND, key, *register, b"1", TOKEN, b"9", b"3"]
     assert sent(claim.secure(TOKEN, 7 if fenced else None, 9)) == [*secure, *([b"7"] if fenced else [])]
 
 
 def test_many_are_extended_in_one_command():
-    """Each with its own token, ttl and number; one state is read for each."""
-    held = [(at(0), b"a", 1), (at(2), b"b", 0), (at(1, permits=9), b"c", 3)]
-    keys = [SLOTS[0], BOUND, SLOTS[2], BOUND, SLOTS[1], BOUND]
-    words = [b"a", b"1", b"3", b"b", b"0", b"3", b"c", b"3", b"9"]
-    assert sent(Slots.extend(held)) == [b"EVALSHA", sha("semaphore_extend"), b"6", *keys, *words]
-    assert all(claim.width == 1 for claim, *_ in held)
+    """Each with its own token, ttl and number; one state is read for each slot."""
+    held = [(at(0), b"a", 1), (at(2), b"b", 0), (of(1, 4, permits=9), b"c", 3)]
+    keys = [SLOTS[0], BOUND, SLOTS[2], BOUND, SLOTS[1], BOUND, SLOTS[4], BOUND]
+    words = [b"a", b"1", b"3", b"b", b"0", b"3", b"c", b"3", b"9", b"c", b"3", b"9"]
+    assert sent(Slots.extend(held)) == [b"EVALSHA", sha("semaphore_extend"), b"8", *keys, *words]
+    assert [claim.width for claim, *_ in held] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_every_word_about_several_slots_is_about_all_of_them(fenced):
+    """In one command, with a register for each."""
+    claim = of(2, 0, fenced=fenced)
+    keys = [SLOTS[2], SLOTS[0]]
+    registers = [KEYS.fence(key) for key in keys] if fenced else []
+    assert claim.held_by(TOKEN) == tuple(keys)
+    assert claim.turns != at(0).turns
+    claim._candidates = [2, 0]
+    number, slots_, words = b"%d" % (5 + len(registers)), sent(claim.acquire(TOKEN, 10_000, 7)), [b"2", b"0"]
+    assert slots_[2] == number
+    assert slots_[3:8] == [BOUND, HINT, *SLOTS[:3]]
+    assert slots_[8 : -7 - 2] == registers
+    assert sorted(slots_[-2:]) == sorted(words)
+    claim = of(2, 0, fenced=fenced)
+    assert sent(claim.release(TOKEN)) == [b"EVALSHA", sha("mutex_release"), b"2", *keys, TOKEN, b"0"]
+    retain = [b"EVALSHA", sha("semaphore_retain"), b"3", BOUND, *keys, TOKEN, b"500", b"3"]
+    assert sent(claim.retain(TOKEN, 500)) == retain
+    number, words = b"%d" % (3 + len(registers)), [b"2", TOKEN, b"9", b"3", *([b"7"] if fenced else [])]
+    secure = [b"EVALSHA", sha("semaphore_secure"), number, BOUND, *keys, *registers, *words]
+    assert sent(claim.secure(TOKEN, 7 if fenced else None, 9)) == secure
 
 
 def test_what_is_handed_on():
-    """The slot and the number come back; nonsense is refused."""
-    claim = at(2, permits=5)
-    again = detached(KEYS, ["x"], claim.details(), fenced=True)
-    assert (again.slot, again.permits, again.held_by(TOKEN)) == (2, 5, (SLOTS[2],))
-    for permits, slot in [(3, 3), (3, -1), ("3", 1), (3, None), (None, None), (0, 0), (10_000, 1)]:
+    """The slots and the number come back; nonsense is refused."""
+    for wanted in ((2,), (4, 1)):
+        claim = of(*wanted, permits=5)
+        again = detached(KEYS, ["x"], claim.details(), fenced=True)
+        assert (again.slots, again.permits, again.width) == (wanted, 5, len(wanted))
+    for permits, slot in [(3, [3]), (3, [-1]), ("3", [1]), (3, 1), (3, None), (None, None), (0, [0]), (10_000, [1]),
+                          (3, []), (3, [1, 1]), (3, [True]), (3, ["1"]), (True, [0])]:  # fmt: skip
         with pytest.raises(ConfigurationError):
-            detached(KEYS, ["x"], {"permits": permits, "slot": slot}, fenced=True)
+            detached(KEYS, ["x"], {"permits": permits, "slots": slot}, fenced=True)
 
 
 # Replies
@@ -146,8 +178,8 @@ def test_a_larger_number_left_behind_makes_it_show_all_those_slots():
     claim = Slots(KEYS, "x", 2, fenced=False).begin(None)
     assert claim.again({0: claim.refusal([5]), 1: claim.refusal([3])}, 3)
     asked = sent(claim.contend(TOKEN, 9, 1))
-    assert asked[2:-1] == [b"6", BOUND, *SLOTS[:5], b"2", b"5", b"%d" % claim.slot, TOKEN]
-    assert claim.slot < 2
+    assert asked[2:12] == [b"7", BOUND, HINT, *SLOTS[:5], b"2", b"5"]
+    assert claim.slots[0] < 2
     assert not claim.again({0: claim.refusal([5])}, 3)
 
 
@@ -196,7 +228,7 @@ def test_each_acquire_has_its_own_claim():
     one.changed(SLOTS[7])
     assert tried(one) == 7
     assert {tried(two, token) for token in TOKENS} != {7}
-    assert parent.slot == 0
+    assert parent.slots == (0,)
     one.again({0: Taken(b"t", 1, free=(3,))}, 1)
     assert two._free == {}
 
@@ -242,3 +274,71 @@ def test_lost_races_end_in_a_wait():
     refusals = {node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}
     answers = [claim.again(refusals, 3) for _ in range(2 * RACES + 2)]
     assert answers == [*[True] * RACES, False] * 2
+
+
+# Several slots
+
+
+@pytest.mark.parametrize("count", [0, -1, 4, True, 1.0, "2", None])
+def test_a_count_that_cannot_be(count):
+    """A whole number, of slots that there are."""
+    with pytest.raises(ConfigurationError, match="count"):
+        Slots(KEYS, "x", 3, fenced=True).wanting(count)
+
+
+@pytest.mark.parametrize("known", [(), (7,), (7, 3), (7, 3, 5), (0, 9, 8, 7)])
+def test_so_many_are_asked_for_and_those_that_seem_free_first(known):
+    """All different, and others only where those do not suffice."""
+    seen = set()
+    for token in TOKENS:
+        claim = slots(KEYS, "x", 10, fenced=True).wanting(3).begin(None)
+        for slot in known:
+            claim.changed(SLOTS[slot])
+        claim.contend(token, 1, 1)
+        assert len({*claim.slots} & {*range(10)}) == claim.count == 3
+        assert len({*claim.slots} & {*known}) == min(len(known), 3)
+        seen.add(frozenset(claim.slots))
+    assert len(seen) > 1 or len(known) == 3
+
+
+@pytest.mark.parametrize("answered", range(1, 4))
+def test_every_view_of_four_slots_by_one_who_wants_two(answered):
+    """Again, and at slots free on most of those that told, iff there are two."""
+    subsets = [free for size in range(4) for free in combinations(range(4), size)]
+    for views in product(subsets, repeat=answered):
+        claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(None)
+        free = {slot for slot in range(4) if 2 * sum(slot in view for view in views) > answered}
+        again = claim.again({node: Taken(b"t", 1.0, free=view) for node, view in enumerate(views)}, 3)
+        assert again is (len(free) >= 2)
+        claim.contend(TOKEN, 1, 1)
+        assert {*claim.slots} <= free if again else free <= {*claim.slots}
+
+
+def test_all_the_slots_there_are_keep_the_process_waiting():
+    """As a lock does."""
+    claim = slots(KEYS, "x", 4, fenced=True)
+    assert [claim.wanting(count).exclusive for count in range(1, 5)] == [False, False, False, True]
+
+
+def test_one_who_waits_in_vain_for_many_leaves_a_hint():
+    """Who wants one slot never does; the hint is its own, withdrawn in the end, and left on all nodes."""
+    for count in (1, 2):
+        claim = slots(KEYS, "x", 4, fenced=True).wanting(count).begin(None)
+        for _ in range(PATIENCE):
+            assert claim.probes
+            assert sent(claim.contend(TOKEN, 9, 1))[-2 - count] == b""
+            assert claim.withdraw() is None
+            assert not claim.again({0: Taken(b"t", 1.0)}, 1)
+        left = sent(claim.contend(TOKEN, 9, 1))[-2 - count]
+        assert left == (b"" if count == 1 else b"2:" + TOKEN)
+    assert sent(claim.withdraw(), Dialect.DELIFEQ) == [b"DELIFEQ", HINT, b"2:" + TOKEN]
+    assert sent(claim.contend(b"another", 9, 1))[-4] == b"", "patient again"
+
+
+def test_who_is_held_back_is_told_by_whom():
+    """Not by a holder."""
+    held = at(0).refusal([3, 2500, b"3:" + TOKEN])
+    assert (held.token, held.expires_in, held.ahead, held.free) == (TOKEN, 2.5, True, ())
+    claim = at(0).begin(None)
+    claim.changed(HINT)
+    assert {tried(claim.begin(None), token) for token in TOKENS} == {0, 1, 2}
