@@ -1,18 +1,28 @@
 """The semaphore on real servers: never more holders than permits, and never fewer where there are takers."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 import time
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from redlock_async import ConfigurationError, KeyConflict, LockLost, LockTimeout, NotHeld, Redlock
+from redlock_async import (
+    ConfigurationError,
+    KeyConflict,
+    LockLost,
+    LockTimeout,
+    NotHeld,
+    QuorumUnavailable,
+    Redlock,
+)
+from redlock_async._slots import PATIENCE
 
 CONTENDER = str(Path(__file__).with_name("semaphore_contender.py"))
 
@@ -135,17 +145,58 @@ def test_no_overlap_while_nodes_fail(permits, cluster):
     exclude(held)
 
 
+def test_some_want_nearly_all_and_others_one(nodes, eyes):
+    """4 processes, two wanting 3 of 4 slots and two wanting one: nobody starves, and all or nothing holds."""
+    with Crowd(nodes, 4, [[3], [3], [1], [1]], seconds=2.0, hold=0.005) as crowd:
+        crowd.results()
+    held = [lease for leases in crowd.held for lease in leases]
+    assert depth(held) == 4
+    exclude(held)
+    for own, wanted, waits in zip(crowd.held, (3, 3, 1, 1), crowd.waits, strict=True):
+        assert {len(slots) for _, _, slots, _ in own} == {wanted}
+        print(f"{wanted} of 4: {len(own)} leases, longest wait {waits[wanted]:.2f} s")
+        assert waits[wanted] < 2
+    assert taken(eyes, "contended") == []
+
+
+def test_who_wants_many_gets_in_among_a_crowd_that_wants_few(nodes):
+    """Six tasks that want one slot each would pass it for ever: there are never three free by themselves."""
+    with Crowd(nodes, 4, [[3], [1, 1], [1, 1], [1, 1]], seconds=2.0, hold=0.02) as crowd:
+        crowd.results()
+    print(f"longest waits: {crowd.waits}")
+    assert len(crowd.held[0]) > 2
+    assert all(wait < 2 for waits in crowd.waits for wait in waits.values())
+    exclude([lease for leases in crowd.held for lease in leases])
+
+
+@pytest.mark.parametrize("permits", [2, 4, 10])
+def test_no_overlap_of_several_slots_while_nodes_fail(permits, cluster):
+    """As above, with half of the tasks wanting half of the slots."""
+    counts = [[1] * 5 + [permits // 2] * 5] * 4
+    with Crowd(cluster.urls, permits, counts, seconds=2.4, hold=0.005) as crowd:
+        time.sleep(0.8)  # the crowd is at work
+        cluster.kill(0)
+        time.sleep(0.8)
+        cluster.restart(1)
+        crowd.results()
+    held = [lease for leases in crowd.held for lease in leases]
+    assert depth(held) == permits
+    assert {len(slots) for _, _, slots, _ in held} == {1, permits // 2}
+    assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
+    exclude(held)
+
+
 def test_throughput_beside_the_mutex(nodes):
-    """In one run: leases a second with one permit, and with four, over those of the lock."""
-    rates = {}
-    for permits in (0, 1, 4, 0):  # 0 is the lock, before and after
-        with Crowd(nodes, permits, [[1] * 5] * 4, seconds=1.0, hold=0.0) as crowd:
-            rates.setdefault(permits, []).append(crowd.results().rate)
+    """In one run, and in turns: leases a second with one permit, and with more, over those of the lock."""
+    rates = Counter()
+    for permits in (0, 1, 4, 10) * 3:  # 0 is the lock
+        with Crowd(nodes, permits, [[1] * 5] * 4, seconds=0.6, hold=0.0) as crowd:
+            rates[permits] += crowd.results().rate / 3
             print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")
-    lock = sum(rates.pop(0)) / 2
-    for permits, (rate,) in rates.items():
+    lock = rates.pop(0)
+    for permits, rate in rates.items():
         print(f"semaphore, permits={permits}: {rate / lock:.2f} of the lock's {lock:.0f} leases/s")
-        assert rate > lock / 3
+        assert rate > lock / 2
 
 
 # One process
@@ -326,6 +377,147 @@ async def test_waiters_cost_the_nodes_next_to_nothing(nodes, eyes):
         assert taken(eyes) == []
 
 
+# Several slots
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_several_slots_are_one_lease(fencing, nodes, eyes):
+    """All or none of them; extended, renewed and released together; one fence above those of all their holders."""
+    async with Redlock(nodes, fencing=fencing) as one, Redlock(nodes, fencing=fencing) as two:
+        semaphore, other = one.semaphore("x", permits=5, ttl=0.6), two.semaphore("x", permits=5)
+        before = [await other.acquire() for _ in range(5)]
+        for lease in before:
+            await lease.release()
+        lease = await semaphore.acquire(count=3)
+        assert len(taken(eyes)) == 3 * 5
+        if fencing:
+            assert lease.fencing_token > max(each.fencing_token for each in before)
+        assert await other.try_acquire(count=3) is None
+        two_more = await other.try_acquire(count=2)
+        assert two_more is not None
+        assert not {*two_more._holding.claim.slots} & {*lease._holding.claim.slots}
+        assert await other.try_acquire() is None
+        await asyncio.sleep(0.9)
+        assert lease.valid, "not renewed"
+        await lease.extend(30)
+        assert min(eye.pttl(key) for eye in eyes.clients for key in lease._holding.claim.held_by(b"")) > 29_000
+        await two_more.release()
+        await lease.release()
+        assert eyes.keys() == []
+        with pytest.raises(NotHeld):
+            await lease.release()
+        async with await other.acquire(count=5) as every:
+            assert await semaphore.try_acquire() is None
+            assert not fencing or every.fencing_token > lease.fencing_token
+        async with semaphore:
+            pass
+        assert eyes.keys() == []
+
+
+@pytest.mark.asyncio
+async def test_a_count_that_cannot_be(nodes):
+    """Refused before anything is asked."""
+    semaphore = Redlock(nodes).semaphore("x", permits=3)
+    for count in (0, -1, 4, True, 1.0, "2", None):
+        for attempt in (semaphore.acquire, semaphore.try_acquire):
+            with pytest.raises(ConfigurationError, match="count"):
+                await attempt(count=count)
+
+
+@pytest.mark.asyncio
+async def test_who_waits_for_several_slots_is_woken_when_there_are_enough(nodes):
+    """By the last of the releases that it needs, in another client or its own; or when so many have expired."""
+    async with Redlock(nodes) as redlock, Redlock(nodes, retry_delay=5.0) as waiter:
+        for client in (redlock, waiter):
+            held = [await client.semaphore("x", permits=4).acquire() for _ in range(4)]
+            waiting = asyncio.create_task(waiter.semaphore("x", permits=4).acquire(count=3))
+            for lease in held[:3]:
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+                released = time.monotonic()
+                await lease.release()
+            lease = await waiting
+            assert time.monotonic() - released < 0.1
+            await lease.release()
+            await held[3].release()
+        short = redlock.semaphore("x", permits=4, ttl=0.4, renew=False)
+        held = [await short.acquire(count=2), await redlock.semaphore("x", permits=4).acquire()]
+        started = time.monotonic()
+        async with await waiter.semaphore("x", permits=4).acquire(count=3):
+            assert 0.3 < time.monotonic() - started < 0.6
+        await held[1].release()
+
+
+@pytest.mark.asyncio
+async def test_who_is_held_back_is_told_and_let_in_afterwards(nodes, eyes):
+    """By one of its own client or of another, which then gets in, gives up, or dies."""
+    async with Redlock(nodes, owner="patient") as one, Redlock(nodes, retry_delay=5.0) as two:
+        for cancelled in (False, True):
+            for client in (one, two):
+                held = await two.semaphore("x", permits=4).acquire(count=2)
+                waiting = asyncio.create_task(one.semaphore("x", permits=4).acquire(count=3))
+                await asyncio.sleep(0.05)
+                ((contest,),) = ({*each} for key, each in one._running.contests.items() if key.endswith(b":{x}"))
+                contest._claim._waits = PATIENCE
+                contest.wake()
+                await asyncio.sleep(0.05)
+                with pytest.raises(LockTimeout, match="behind patient"):
+                    await client.semaphore("x", permits=4).acquire(0)
+                small = asyncio.create_task(client.semaphore("x", permits=4).acquire())
+                await asyncio.sleep(0.05)
+                assert not small.done()
+                started = time.monotonic()
+                if cancelled:
+                    waiting.cancel()
+                else:
+                    await held.release()
+                    many = await waiting
+                lease = await small
+                assert time.monotonic() - started < 0.1
+                for each in (lease, held if cancelled else many):
+                    await each.release()
+                assert [key for eye in eyes.clients for key in eye.keys("*semaphore-hint*")] == []
+        for eye in eyes.clients:
+            eye.set("redlock-async:semaphore-hint:{x}", "3:of one that died waiting", px=300)
+        started = time.monotonic()
+        async with two.semaphore("x", permits=4):
+            assert 0.25 < time.monotonic() - started < 0.45
+
+
+@pytest.mark.asyncio
+async def test_several_slots_are_lost_retained_repaired_and_handed_on_as_one(nodes, eyes, eventually):
+    """What happens to one of them happens to all."""
+    async with Redlock(nodes, ttl=0.6) as redlock, Redlock(nodes) as other:
+        semaphore = redlock.semaphore("x", permits=4)
+        async with await semaphore.acquire(count=3) as lease:
+            await eventually(lambda: lease.margin == 2)
+            eyes.clients[0].delete(lease._holding.claim.held_by(b"")[1])
+            await eventually(lambda: len(taken(eyes)) == 15 and lease.margin == 2)
+        with pytest.raises(LockLost):
+            async with await semaphore.acquire(count=3) as lease:
+                await asyncio.sleep(0.05)
+                deleted = time.monotonic()
+                for eye in eyes.clients[:3]:
+                    eye.delete(lease._holding.claim.held_by(b"")[2])
+                await asyncio.sleep(10)
+        assert time.monotonic() - deleted < 0.05
+        await eventually(lambda: taken(eyes) == [], within=0.2)
+        lease = await redlock.semaphore("x", permits=4, ttl=5).acquire(count=3)
+        text, fence = lease.detach(), lease.fencing_token
+        assert await other.semaphore("x", permits=4).try_acquire(count=2) is None
+        attached = other.attach(text)
+        assert attached.fencing_token == fence
+        async with attached:
+            await attached.extend()
+        assert taken(eyes) == []
+        async with await redlock.semaphore("x", permits=4, hold_at_least=0.4).acquire(count=3):
+            pass
+        assert len(taken(eyes)) == 15
+        async with other.semaphore("x", permits=4), await other.semaphore("x", permits=4).acquire(count=2):
+            pass
+
+
 # The number of permits
 
 
@@ -413,6 +605,193 @@ async def test_permits_that_cannot_be(nodes):
             redlock.semaphore(name, permits=1)
     async with redlock, redlock.semaphore("x", permits=1000), redlock.semaphore("x", permits=1000):
         pass
+
+
+# Operators
+
+
+@pytest.mark.asyncio
+async def test_inspect_semaphore(nodes, eyes):
+    """The number, and who holds which slot on how many nodes and for how long."""
+    async with Redlock(nodes, owner="anna") as one, Redlock(nodes, owner="boris") as two:
+        assert await one.inspect_semaphore("x") is None
+        held = [
+            await one.semaphore("x", permits=4, ttl=30).acquire(count=2),
+            await two.semaphore("x", permits=4).acquire(),
+        ]
+        eyes.clients[0].delete(held[1]._holding.claim.held_by(b"")[0])
+        found = await two.inspect_semaphore("x")
+        assert (found.name, found.permits, found.changed, found.votes) == ("x", 4, False, 5)
+        assert [each.slot for each in found.slots] == sorted(
+            {*held[0]._holding.claim.slots, *held[1]._holding.claim.slots}
+        )
+        for each in found.slots:
+            mine = each.slot in held[0]._holding.claim.slots
+            assert (each.owner, each.votes, each.needed, each.nodes) == (*(("anna", 5) if mine else ("boris", 4)), 3, 5)
+            assert (29 if mine else 9) < each.remaining <= (30 if mine else 10)
+            assert each.held
+            assert each.token == held[not mine].token
+        for lease in held:
+            await lease.release()
+        assert (await one.inspect_semaphore("x")).slots == ()
+
+
+@pytest.mark.asyncio
+async def test_force_release_frees_every_slot(nodes, eyes):
+    """The bodies of all holders are cancelled within 50 ms, also those of the operator's own client."""
+    cancelled = []
+
+    async def body(client, count):
+        try:
+            async with await client.semaphore("x", permits=4).acquire(count=count):
+                await asyncio.sleep(10)
+        except LockLost:
+            cancelled.append(time.monotonic())
+
+    async with Redlock(nodes) as one, Redlock(nodes) as operator:
+        bodies = [asyncio.create_task(body(client, count)) for client, count in ((one, 1), (one, 2), (operator, 1))]
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        assert await operator.force_release("x")
+        await asyncio.gather(*bodies)
+        assert max(cancelled) - started < 0.05
+        assert len(cancelled) == 3
+        assert taken(eyes) == []
+        assert not await operator.force_release("x")
+        async with one("x"), one.semaphore("y", permits=1):
+            assert not (await operator.inspect_semaphore("x")).slots
+
+
+@pytest.mark.asyncio
+async def test_the_number_is_raised_while_slots_are_held(nodes, eyes):
+    """The old number is refused from then on, held or not; the holders go on, and the number stays."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as operator:
+        old = redlock.semaphore("x", permits=2, ttl=0.6)
+        held = [await old.acquire() for _ in range(2)]
+        waiting = asyncio.create_task(redlock.semaphore("x", permits=2, wait=5).acquire())
+        await asyncio.sleep(0.05)
+        await operator.change_permits("x", 4)
+        new = [await redlock.semaphore("x", permits=4).try_acquire() for _ in range(3)]
+        assert [lease is None for lease in new] == [False, False, True]
+        await held.pop().release()
+        with pytest.raises(ConfigurationError, match=r"'x'.*set to permits=4.*permits=2"):
+            await waiting
+        await asyncio.sleep(0.9)
+        assert held[0].valid, "not renewed"
+        await held.pop().release()
+        for lease in new[:2]:
+            await lease.release()
+        assert taken(eyes) == []
+        assert numbers(eyes) == [-1] * 5
+        for attempt in (old.acquire, old.try_acquire):
+            with pytest.raises(ConfigurationError, match="set to permits=4"):
+                await attempt()
+        async with await redlock.semaphore("x", permits=4, ttl=0.3, hold_at_least=0.4).acquire(count=4):
+            pass
+        found = await operator.inspect_semaphore("x")
+        assert (found.permits, found.changed, found.votes) == (4, True, 5)
+        assert numbers(eyes) == [-1] * 5
+        await asyncio.sleep(0.5)
+        await operator.change_permits("x", 1)
+        async with redlock.semaphore("x", permits=1):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_the_number_is_lowered_only_when_no_slot_beyond_is_held(nodes, eyes):
+    """Who is in the way is named, and nothing is changed; a slot on a minority is in nobody's way."""
+    async with Redlock(nodes, owner="anna") as redlock, Redlock(nodes) as operator:
+        semaphore = redlock.semaphore("x", permits=3)
+        held = {lease._holding.claim.slots[0]: lease for lease in [await semaphore.acquire() for _ in range(3)]}
+        for permits in (2, 1):
+            with pytest.raises(LockTimeout, match=rf"permits={permits}: slot [12] is held by anna, for \d") as caught:
+                await operator.change_permits("x", permits)
+            assert caught.value.holder == "anna"
+        assert not (await operator.inspect_semaphore("x")).changed
+        await held.pop(0).release()
+        async with semaphore:
+            pass
+        await held.pop(2).release()
+        for eye in eyes.clients[:2]:
+            eye.set("redlock-async:semaphore:{x}:2", "left behind", px=60_000)
+        await operator.change_permits("x", 2)
+        assert (await operator.inspect_semaphore("x")).permits == 2
+        assert held[1].valid
+        async with redlock.semaphore("x", permits=2):
+            assert await redlock.semaphore("x", permits=2).try_acquire() is None
+        with pytest.raises(ConfigurationError, match="permits=2"):
+            await semaphore.acquire()
+        await held[1].release()
+
+
+@pytest.mark.asyncio
+async def test_two_changes_at_once_leave_one_number(nodes):
+    """One of those that were made, or the one from before; and that one can be used."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        made_at_all = 0
+        for turn in range(30):
+            before = await one.inspect_semaphore("x")
+            tried = (2 + turn % 3, 6 + turn % 3)
+            outcomes = await asyncio.gather(
+                *(client.change_permits("x", permits) for client, permits in zip((one, two), tried, strict=True)),
+                return_exceptions=True,
+            )
+            assert all(outcome is None or isinstance(outcome, LockTimeout) for outcome in outcomes)
+            made = [permits for permits, outcome in zip(tried, outcomes, strict=True) if outcome is None]
+            made_at_all += len(made)
+            after = await one.inspect_semaphore("x")
+            if made:
+                assert after.permits in made
+                assert after.votes >= 3
+                async with one.semaphore("x", permits=after.permits):
+                    pass
+            elif before is not None:
+                assert after.permits == before.permits
+        assert made_at_all > 0
+
+
+@pytest.mark.asyncio
+async def test_the_number_is_changed_while_nodes_are_down(cluster):
+    """With a majority it is; with less nothing is. Who comes back with the old number is outvoted, until it is told."""
+    async with Redlock(cluster.urls) as redlock, Redlock(cluster.urls) as operator:
+        held = await redlock.semaphore("x", permits=2).acquire()
+        cluster.pause(0)
+        cluster.pause(1)
+        await operator.change_permits("x", 3)
+        cluster.pause(2)
+        with pytest.raises(QuorumUnavailable):
+            await operator.change_permits("x", 4)
+        for index in range(3):
+            cluster.resume(index)
+        await held.release()
+        with pytest.raises(ConfigurationError, match="permits=3"):
+            await redlock.semaphore("x", permits=2).acquire()
+        async with await redlock.semaphore("x", permits=3).acquire(count=3):
+            pass
+
+        async def told():
+            with contextlib.suppress(LockTimeout, QuorumUnavailable):
+                await operator.change_permits("x", 3)
+                found = await operator.inspect_semaphore("x")
+                return (found.permits, found.changed, found.votes) == (3, True, 5)
+            return False
+
+        async with asyncio.timeout(10):
+            while not await told():
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_number_that_cannot_be_set(nodes):
+    """Refused before anything is asked."""
+    redlock = Redlock(nodes)
+    for permits in (0, 1001, True, 2.0, "4", None):
+        with pytest.raises(ConfigurationError, match="permits"):
+            await redlock.change_permits("x", permits)
+    for name in ("", "redlock-async:x", 5):
+        for ask in (redlock.inspect_semaphore, lambda name: redlock.change_permits(name, 1)):
+            with pytest.raises(ConfigurationError, match="name"):
+                await ask(name)
 
 
 # Leases

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from random import Random
 
 from schedules import (
     FAMILIES,
+    OPERATOR,
     SETTLING,
     TO_PROCESSES,
     Fault,
@@ -26,6 +27,7 @@ from redlock_async import ConfigurationError, LockLost, LockTimeout, QuorumUnava
 from redlock_async._keys import RESERVED
 from redlock_async._queue import SHORTEST_PLACE
 from redlock_async._readwrite import HINT_MS, REFRESH
+from redlock_async._slots import HINT_MS as BACK_MS
 from redlock_async._wire import pack
 from redlock_async.testing import Hold, Violation
 
@@ -44,6 +46,8 @@ class Task(Job):
     """What one task wants of a kind of lock; of a latch: `count`, `remaining` or `wait`."""
 
     permits: int = 2
+    slots: int = 1
+    """How many of them, at once."""
     downgrade: bool = False
     """Whether the writer becomes a reader, halfway."""
     event: str = ""
@@ -56,6 +60,8 @@ class KindSchedule(Schedule):
     kind: str = ""
     bound: float | None = None
     """Seconds that anybody waits at most for what nobody keeps from him; None: not judged, masters or network fail."""
+    passed: float | None = None
+    """Of semaphores: seconds that who wants many waits at most, though others take what they want before."""
     ordered: bool = False
     """Of fair locks: whether who came first must be served first."""
     count: int = 0
@@ -64,6 +70,10 @@ class KindSchedule(Schedule):
     """Of a latch: whether every master keeps what it has stored."""
     aged: bool = False
     """Whether the masters have been there for long."""
+    changes: tuple[tuple[float, int], ...] = ()
+    """When an operator changes a semaphore's number of permits, and to what."""
+    lags: tuple[float, ...] = ()
+    """How long each message between that operator and each master takes; for a second one they are interchanged."""
     foreign: tuple[float, ...] = ()
     """When another library takes the lock for `FOREIGN` seconds, if it can."""
 
@@ -76,6 +86,18 @@ FOREIGN = 0.3
 
 
 @dataclass
+class Change:
+    """An operator's change of the number of permits."""
+
+    permits: int
+    start: float
+    end: float | None = None
+    made: bool = False
+    process: object = None
+    stopped_by: str = ""
+
+
+@dataclass
 class Attempt:
     """One acquire, from its call to its end."""
 
@@ -83,6 +105,9 @@ class Attempt:
     job: Task
     start: float
     end: float | None = None
+    refused: bool = False
+    """Whether another number of permits was in use."""
+    granted: bool = False
     ahead: set = field(default_factory=set)
     """(process, place) of all who were in the queue on a quorum when it was called."""
 
@@ -125,7 +150,7 @@ class KindRun(Run):
                 what = f"{attempt.job.kind} of process {attempt.number}, called at {attempt.start:.3f}"
                 yield Violation("liveness", f"{what}, waited {idle:.3f} s from {since:.3f} for nobody")
 
-    def depth(self, _attempt):
+    def depth(self, attempt):  # noqa: ARG002 - for those that share
         """How many it takes to keep it waiting."""
         return 1
 
@@ -147,6 +172,8 @@ class KindRun(Run):
                     left = max(left, HINT_MS / 1000)
                 if "fair" in kinds:
                     left = max(left, SHORTEST_PLACE)
+                if any(job.slots > 1 for job in self.schedule.jobs[fault.target]):
+                    left = max(left, BACK_MS / 1000)
                 yield from [(fault.at, fault.at + fault.seconds + left + RUSH)] * self.depth(attempt)
 
     # What processes do
@@ -156,8 +183,9 @@ class KindRun(Run):
         self.attempts.append(attempt)
         self.called(attempt, redlock)
         try:
-            async with self.lock(redlock, job) as lease:
+            async with self.held(redlock, job) as lease:
                 attempt.end = self._simulation.now
+                attempt.granted = True
                 self.granted(attempt)
                 with self.recorder.body(process, lease):
                     await asyncio.sleep(job.work)
@@ -169,11 +197,19 @@ class KindRun(Run):
         except ConfigurationError:
             if not self.may_be_refused:
                 raise
+            attempt.refused = True
         finally:
             if attempt.end is None and not process.dead:
                 attempt.end = self._simulation.now
 
     may_be_refused = False
+
+    @asynccontextmanager
+    async def held(self, redlock, job):
+        """A block under what the job asks for."""
+        lock = self.lock(redlock, job)
+        async with lock if job.slots == 1 else await lock.acquire(count=job.slots) as lease:
+            yield lease
 
     def lock(self, redlock, job):
         """The lock object a job asks for."""
@@ -270,12 +306,129 @@ class Permits(KindRun):
 
     may_be_refused = True
 
+    def __init__(self, schedule, clients):
+        super().__init__(schedule, clients)
+        self.changes = []
+        for at, permits in schedule.changes:
+            self.changes.append(Change(permits, at))
+            self._simulation.at(0.01, self._operate, len(self.changes))
+
+    def _operate(self, number):
+        lags, change = self.schedule.lags, self.changes[number - 1]
+        operator = self._simulation.process(self._change, change, OPERATOR + number)
+        change.process = operator
+        for node in range(len(lags)):
+            self._simulation.delay(node, lags[(node + number) % len(lags)], operator)
+
+    async def _change(self, change, number):
+        async with self._clients(self.schedule.nodes, number) as redlock:
+            await self._sleep_until(change.process, change.start)
+            change.start = self._simulation.now
+            try:
+                await redlock.change_permits("x", change.permits)
+                change.made = True
+            except LockTimeout as error:
+                change.stopped_by = str(error)
+            except QuorumUnavailable:
+                pass
+            change.end = self._simulation.now
+
+    async def _check_liveness(self, redlock):
+        if self.schedule.changes:
+            # One that was cut off has left its number on some masters: it is made again when all are back.
+            for _ in range(int(6 * self.schedule.longest_ttl + SETTLING)):
+                try:
+                    await redlock.change_permits("x", self.usual_permits)
+                    break
+                except (LockTimeout, QuorumUnavailable):
+                    await asyncio.sleep(1)
+        await super()._check_liveness(redlock)
+
     def depth(self, attempt):
-        return attempt.job.permits
+        return attempt.job.permits - attempt.job.slots + 1
+
+    def blockers(self, attempt, holds):
+        # Who wants more may hold back who wants fewer.
+        more = [
+            (other.start, self._simulation.now if other.end is None else other.end)
+            for other in self.attempts
+            if other.job.slots > attempt.job.slots
+        ]
+        return [*super().blockers(attempt, holds), *more * self.depth(attempt)]
 
     def check(self):
         yield from super().check()
         holds = sorted(self.recorder.holds(), key=lambda hold: hold.start)
+        if self.schedule.passed is not None:
+            for attempt in self.attempts:
+                waited = (self._simulation.now if attempt.end is None else attempt.end) - attempt.start
+                rivals = [other for other in self.attempts if other is not attempt and other.job.slots > 1]
+                if attempt.job.slots > 1 and waited > self.schedule.passed * (1 + len(rivals)):
+                    yield Violation("liveness", f"who wants {attempt.job.slots} slots was passed for {waited:.3f} s")
+        yield from self._changed(holds) if self.schedule.changes else self._one_number(holds)
+
+    def _changed(self, holds):
+        """What is promised to an operator who changes the number."""
+        for change in self.changes:
+            if self._alone(change):
+                if change.made:
+                    yield from self._in_force(change, holds)
+                elif self._calm and change.permits == self._largest:
+                    yield Violation("liveness", f"raising permits to {change.permits} failed: {change.stopped_by}")
+        if self._calm and len({job.permits for jobs in self.schedule.jobs for job in jobs}) == 1:
+            yield from self._unchanged()
+
+    @property
+    def _calm(self):
+        return not self.schedule.faults and all(change.end is not None for change in self.changes)
+
+    @property
+    def _largest(self):
+        """Of all numbers that anybody uses."""
+        return max(
+            *(job.permits for jobs in self.schedule.jobs for job in jobs), *(change.permits for change in self.changes)
+        )
+
+    def _span(self, change):
+        return change.start, self._simulation.now if change.end is None else change.end
+
+    def _alone(self, change):
+        """Whether nobody else changed it at the same time."""
+        start, end = self._span(change)
+        others = [self._span(other) for other in self.changes if other is not change]
+        return not any(since <= end and until >= start for since, until in others)
+
+    def _in_force(self, change, holds):
+        """From its end until somebody tries the next: no more slots than that, and no other number."""
+        until = min((each.start for each in self.changes if each.start > change.end), default=self.schedule.heals_at)
+        within = [hold for hold in holds if hold.start < until and hold.end > change.end]
+        for at in (change.end, *(hold.start for hold in within if hold.start > change.end)):
+            standing = [hold for hold in within if hold.start <= at < hold.end]
+            if len(standing) > change.permits:
+                found = "; ".join(map(str, standing))
+                yield Violation("exclusion", f"at {at:.3f}, after permits={change.permits} was set: {found}")
+        for attempt in self.attempts:
+            if attempt.start > change.end and (attempt.end or self._simulation.now) < until:
+                of, other = f"by process {attempt.number} at {attempt.end:.3f}", attempt.job.permits != change.permits
+                if attempt.granted and other:
+                    what = f"{attempt.job.permits} permits were used after {change.permits} were set"
+                    yield Violation("exclusion", f"{what}, {of}")
+                if self._calm and attempt.refused and not other:
+                    yield Violation("liveness", f"{change.permits} permits were refused after they were set, {of}")
+
+    def _unchanged(self):
+        """Until the first change is made, those who use the old number are disturbed only while one is tried."""
+        now = self._simulation.now
+        first = min((change.end for change in self.changes if change.made), default=now)
+        spans = [self._span(change) for change in self.changes]
+        for attempt in self.attempts:
+            disturbed = any(attempt.start < end + RUSH and (attempt.end or now) > start for start, end in spans)
+            if attempt.refused and not disturbed and attempt.end < first:
+                yield Violation("liveness", f"process {attempt.number} was refused though nothing was changed")
+
+    @staticmethod
+    def _one_number(holds):
+        """Never two numbers at the same time."""
         for index, hold in enumerate(holds):
             for other in holds[index + 1 :]:
                 if other.start >= hold.end:
@@ -577,28 +730,112 @@ READING = (
 def semaphore(seed):
     """More contenders than permits; some who mean another number; and all the faults there are."""
     luck = Random(seed)
+    if luck.random() < 0.3:
+        return _changing_permits(seed, luck)
     permits = luck.choice((2, 2, 3, 4))
     if luck.random() < 0.4:
         family = luck.choice((mixed, mixed, at_expiry, bare_majority, late))
         odd = luck.choice((0.0, 0.0, 0.2))
 
         def turn(luck, job):
-            return replace(job, permits=permits + 1 if luck.random() < odd else permits)
+            slots = luck.randint(1, permits) if job.kind == "semaphore" and luck.random() < 0.4 else 1
+            return replace(job, permits=permits + 1 if luck.random() < odd else permits, slots=slots)
 
         return of_kind("semaphore", family(seed, ("semaphore",)), turn)
+    if luck.random() < 0.2:
+        return _few_and_many(seed, luck)
     ttl, span, odd = luck.choice((0.5, 2.0)), luck.choice((0.0, 0.3, 2.0)), luck.choice((0.0, 0.0, 0.3))
+    several = luck.choice((0.0, 0.3, 0.8))
 
     def job():
+        slots = luck.randint(2, permits) if luck.random() < several else 1
         work, renew = luck.choice((0.0, luck.uniform(0.02, 0.3), luck.uniform(0.3, 1.5))), luck.random() < 0.8
         number = permits + luck.choice((-1, 1)) if luck.random() < odd else permits
         cancel_after = luck.uniform(0, 1) if luck.random() < 0.15 else None
         wait = luck.choice((0.0, 8.0, 8.0, 8.0))
         at = luck.uniform(0, span)
-        return Task("semaphore", "x", at, ttl, wait, work, renew, cancel_after, permits=number)
+        slots = min(slots, number)
+        return Task("semaphore", "x", at, ttl, wait, work, renew, cancel_after, permits=number, slots=slots)
 
     jobs = [tuple(job() for _ in range(luck.randint(1, 3))) for _ in range(luck.randint(3, 5))]
     schedule = calm(seed, luck, "semaphore", jobs, bound=None if odd else SEMAPHORE_BOUND)
     return strike(luck, schedule, luck.choice((0, 0, 1)))
+
+
+def _few_and_many(seed, luck):
+    """Those who want one slot come and go without end; one or two want nearly all, and get them."""
+    permits, gap = luck.choice((2, 3, 4)), luck.uniform(0.05, 0.2)
+    number = int(6 / gap)
+
+    def small(index):
+        return Task("semaphore", "x", index * gap, 2.0, 20.0, gap * luck.uniform(1, 2) * permits, permits=permits)
+
+    jobs = [tuple(small(index) for index in range(which, number, 4)) for which in range(4)]
+    for _ in range(luck.randint(1, 2)):
+        cancel_after = luck.uniform(0.5, 4) if luck.random() < 0.2 else None
+        many = Task("semaphore", "x", luck.uniform(0.3, 1), 2.0, 30.0, 0.1, cancel_after=cancel_after, permits=permits)
+        jobs.append((replace(many, slots=luck.randint(2, permits)),))
+    return calm(seed, luck, "semaphore", jobs, bound=SEMAPHORE_BOUND, passed=PASSED)
+
+
+PASSED = 5.0
+"""Seconds for which those who want few may pass one who wants many, where they hold their slots for one at most."""
+
+KEEPING = ("pause", "kill", "kill silently", "restart", "reset", "cut", "hold", "hold replies", "black hole", "delay")
+"""What happens to a master that keeps its data."""
+
+
+def _changing_permits(seed, luck):
+    """Operators change the number while slots are held, also two at once; some use the old number, some the new."""
+    ttl, span = luck.choice((0.5, 2.0)), luck.choice((0.3, 2.0))
+    before = luck.choice((2, 3, 4))
+    numbers = [max(1, before + luck.choice((-2, -1, -1, 1, 2))) for _ in range(luck.choice((1, 1, 2, 3)))]
+    odd = luck.choice((0.0, 0.4, 0.7))
+
+    def job():
+        permits = luck.choice(numbers) if luck.random() < odd else before
+        slots = luck.randint(1, min(permits, before)) if luck.random() < 0.2 else 1
+        work, wait = luck.choice((0.0, luck.uniform(0.02, 0.3), luck.uniform(0.3, 1.5))), luck.choice((0.0, 8.0, 8.0))
+        return Task(
+            "semaphore",
+            "x",
+            luck.uniform(0, 2 * span + 1),
+            ttl,
+            wait,
+            work,
+            luck.random() < 0.8,
+            permits=permits,
+            slots=slots,
+        )
+
+    at = luck.uniform(0.1, 0.1 + span)
+    changes = [(at, numbers[0])]
+    for permits in numbers[1:]:
+        at += luck.choice((0.0, luck.uniform(0, 0.002), luck.uniform(0, span)))
+        changes.append((at, permits))
+    jobs = [tuple(job() for _ in range(luck.randint(2, 5))) for _ in range(luck.randint(2, 5))]
+    schedule = calm(seed, luck, "semaphore", jobs, bound=1000.0, changes=tuple(changes))
+    if luck.random() < 0.5:  # far away, so that much can happen between its look and its change
+        schedule = replace(schedule, lags=tuple(luck.uniform(0.001, 0.06) for _ in range(schedule.nodes)))
+        if luck.random() < 0.5:  # and so many come just then
+            begins, lag = changes[0][0], max(schedule.lags)
+            rush = [luck.uniform(0, 3.5) * lag for _ in range(before)] + [4 * lag + luck.uniform(0.2, 1)]
+            jobs = [(Task("semaphore", "x", begins + at, 2.0, 8.0, 0.8, permits=before),) for at in rush]
+            schedule = replace(schedule, jobs=tuple(jobs))
+    if luck.random() < 0.4:
+        return schedule
+    found = []
+    if luck.random() < 0.5:  # only a minority may hear of it
+        begins = changes[0][0] + luck.uniform(0, 0.002) + luck.uniform(0, 4) * max(schedule.lags, default=0.0)
+        for node in luck.sample(range(schedule.nodes), schedule.nodes // 2 + 1):
+            what = luck.choice(("pause", "hold", "hold replies", "black hole", "cut", "kill"))
+            found.append(Fault(begins, what, node, luck.uniform(0.3, 1.5)))
+    for _ in range(luck.randint(0 if found else 1, 6)):
+        what, at = luck.choice(KEEPING), luck.uniform(0.05, 2 * span)
+        seconds = 0.0 if what == "reset" else luck.uniform(0.02, 2.0)
+        found.append(Fault(at, what, luck.randrange(schedule.nodes), seconds))
+    found.sort(key=lambda fault: fault.at)
+    return replace(schedule, tail=luck.choice((0.0, 0.1)), slowest=luck.choice((0.02, 0.3)), faults=tuple(found))
 
 
 def fair(seed):

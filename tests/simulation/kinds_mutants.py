@@ -298,19 +298,16 @@ def who_wants_as_many_is_held_back():
 @mutant("semaphore")
 def permits_are_changed_on_a_minority():
     """One node that has stored the new number is enough."""
-    ask_all = _operators._ask_all
+    change = _operators.change_permits
 
-    async def one(engine, name, ask):
-        needed = engine.needed
-        engine.needed = 1
+    async def one(engine, *arguments):
+        needed, engine.needed = engine.needed, 1
         try:
-            return await ask_all(engine, name, ask)
+            await change(engine, *arguments)
         finally:
-            # What is done with the answers comes before anything else of that client.
-            engine.loop.call_soon(setattr, engine, "needed", needed)
-            engine.needed = 1
+            engine.needed = needed
 
-    with patch.object(_operators, "_ask_all", one):
+    with patch.object(_operators, "change_permits", one):
         yield
 
 
