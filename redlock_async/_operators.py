@@ -288,6 +288,8 @@ class _Change:
 
 def _changed(reply: object) -> _Change:
     outcome, *rest = cast("list[object]", reply)
+    if type(outcome) is not int or outcome not in {-1, 0, 1}:
+        raise TypeError
     if outcome == 1:
         before = rest[0] if rest else None
         if before is not None and type(before) is not bytes:

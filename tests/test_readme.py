@@ -371,6 +371,11 @@ async def every_other_kind(redlock, other):
         waiting = asyncio.create_task(other.semaphore("orders:1", permits=1, ttl=1).acquire())
         await asyncio.sleep(0.1)
     await (await waiting).release()
+    async with await redlock.semaphore("orders:2", permits=3, ttl=1, fencing=fencing).acquire(count=2) as lease:
+        await lease.extend()
+        assert len((await redlock.inspect_semaphore("orders:2")).slots) == 2
+        await redlock.change_permits("orders:2", 4)
+        await redlock.force_release("orders:3")
     latch = redlock.latch("orders:1", count=1)
     waiting = asyncio.create_task(other.latch("orders:1", count=1).wait(5))
     await asyncio.sleep(0.1)

@@ -25,6 +25,7 @@ from redlock_async import (
     QuorumUnavailable,
     Redlock,
     RedlockError,
+    SemaphoreStatus,
     Statistics,
     redlock,
 )
@@ -271,6 +272,16 @@ async def operators() -> None:
         assert_type(holder.remaining, float)
         assert_type(holder.held, bool)
     assert_type(await redlock.force_release("x"), bool)
+    semaphore = await redlock.inspect_semaphore("x")
+    assert_type(semaphore, SemaphoreStatus | None)
+    if semaphore is not None:
+        assert_type(semaphore.permits, int)
+        assert_type(semaphore.slots, tuple[Holder, ...])
+    await redlock.change_permits("x", 3)
+    slots = redlock.semaphore("x", permits=3)
+    assert_type(await slots.acquire(count=2), Lease)
+    assert_type(await slots.acquire(1.5, count=2), Lease)
+    assert_type(await slots.try_acquire(count=2), Lease | None)
     assert_type(redlock.statistics(), Statistics)
     assert_type(redlock.statistics().held, int)
     assert_type(redlock.on_event(hear), Callable[[], None])

@@ -1,5 +1,4 @@
--- semaphore_acquire.lua: take slots of a semaphore, all those wanted or none, and raise their fence registers, or tell
--- which are free.
+-- semaphore_acquire.lua: take slots, all those wanted or none, and raise their fence registers, or tell which are free.
 -- KEYS[1]  the number of permits in use   KEYS[2] the hint of one who waits for many slots   then the slots, and one
 --          fence register for each wanted one (none of them: not fenced)
 -- ARGV[1]  permits   ARGV[2] how many of KEYS are slots: permits, or more

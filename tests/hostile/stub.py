@@ -162,7 +162,8 @@ class Stub:
         if name in EXTENDS:
             return array(*[number(1)] * (int(words[2]) // EXTENDS[name]))
         if name.endswith("_acquire"):
-            return number(int(words[5 + int(words[2])] if name == "fair_acquire" else words[-1]))
+            after = {"fair_acquire": 5, "semaphore_acquire": 7}.get(name)  # where the candidate is not the last word
+            return number(int(words[-1] if after is None else words[after + int(words[2])]))
         return number(1)
 
 
@@ -177,6 +178,9 @@ REPLIES = {
     "SCRIPT LOAD": bulk("f" * 40),
     "CONFIG GET": b"%1\r\n" + bulk("save") + bulk(""),
     "mutex_inspect": array(bulk("0" * 32 + ":somebody"), number(1000)),
+    "semaphore_inspect": array(bulk("2"), array(number(0), bulk("0" * 32 + ":somebody"), number(1000))),
+    "semaphore_force": array(number(0)),
+    "semaphore_change": array(number(1)),
     "latch_look": array(number(0)),
 }
 

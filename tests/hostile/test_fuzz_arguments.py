@@ -276,8 +276,9 @@ def test_texts_of_leases(changes, text):
 def test_a_text_of_a_lease_that_is_right_is_taken():
     """Else the test above would prove nothing."""
     assert taken_or_refused("", lambda: client.attach(detached()))
-    details = {"permits": 2, "slot": 1}
-    assert taken_or_refused("", lambda: client.attach(detached(kind="semaphore", details=details)))
+    for slots in ([1], [1, 0]):
+        details = {"permits": 2, "slots": slots}
+        assert taken_or_refused("", lambda details=details: client.attach(detached(kind="semaphore", details=details)))
 
 
 urls = st.builds(

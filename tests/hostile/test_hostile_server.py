@@ -326,6 +326,11 @@ async def hold(lock):
     await lease.release()
 
 
+async def several(semaphore):
+    """Two slots at once."""
+    await (await semaphore.acquire(wait=0.03, count=2)).release()
+
+
 async def under(lock):
     """The same as a block."""
     async with lock:
@@ -368,9 +373,12 @@ VERBS = {
     "try": lambda redlock, name: attempt(redlock.read(name, ttl=0.5)),
     "inspect": lambda redlock, name: redlock.inspect(name),
     "force_release": lambda redlock, name: redlock.force_release(name),
+    "several": lambda redlock, name: several(redlock.semaphore(name, permits=3, **SHORT)),
+    "inspect_semaphore": lambda redlock, name: redlock.inspect_semaphore(name),
+    "change_permits": lambda redlock, name: redlock.change_permits(name, 2),
     "status": lambda redlock, _name: redlock.status(),
 }
-TAKING = {"lock", "two names", "read", "write", "downgrade", "semaphore", "block", "fair"}
+TAKING = {"lock", "two names", "read", "write", "downgrade", "semaphore", "several", "block", "fair"}
 
 
 async def all_of_them(nodes, name, verbs=VERBS, kind=Stub, **hostility):
@@ -447,6 +455,21 @@ async def test_the_first_wrong_reply_to_those_who_queue(command):
             )
             assert not [name for name, (outcomes, _) in zip(names, runs, strict=True) if outcomes["fair"] is None]
             assert any(stub.spoilt for _, (stub,) in runs)
+
+
+@pytest.mark.asyncio
+async def test_the_first_wrong_reply_to_a_change_of_permits():
+    """Its look was answered well."""
+    async with nothing_unhandled():
+        for names in batches(WRONG, 50):
+            runs = await together(
+                all_of_them(
+                    1, name, {"change": VERBS["change_permits"]}, spoil=always(WRONG[name]), at=at("semaphore_change")
+                )
+                for name in names
+            )
+            assert all(stub.spoilt for _, (stub,) in runs)
+            assert all(outcomes["change"] for outcomes, _ in runs)
 
 
 ONE = {verb: VERBS[verb] for verb in ("lock", "inspect", "status")}
