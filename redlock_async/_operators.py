@@ -291,7 +291,7 @@ def _changed(reply: object) -> _Change:
     if type(outcome) is not int or outcome not in {-1, 0, 1}:
         raise TypeError
     if outcome == 1:
-        before = rest[0] if rest else None
+        (before,) = rest or (None,)
         if before is not None and type(before) is not bytes:
             raise TypeError
         return _Change(before or b"")
