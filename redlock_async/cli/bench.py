@@ -18,26 +18,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from redlock_async import ConfigurationError, NodeStatus, QuorumUnavailable
+from redlock_async import NodeStatus, QuorumUnavailable
 
 from . import PROG, positive
 from ._bench_load import HOT_TASKS, MOST_TASKS, TTL, Load
 from ._bench_view import NARROWEST, Text, as_json
+from ._nodes import NO_QUORUM, add_nodes, environment
 from ._terminal import TO_LINE_END, is_live
 
 T = TypeVar("T")
 
 MOST_SECONDS = 300.0
 MOST_COUNTS = 10
-NO_QUORUM = 69
 ERASE = f"\r{TO_LINE_END}"
 SHARES = {"nodes": 1, "one_task": 2, "tasks": 4, "hot_name": 1.5, "hand_over": 1.5}
 """Of the time, for each thing that is measured."""
-
-NO_NODES = (
-    "no nodes given: set REDLOCK_NODES to the masters' URLs, separated by commas, or give them with --nodes; "
-    f"`{PROG} up` starts a local cluster to try it on"
-)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Measure what locks cost on this cluster: round trips, latency, throughput, hand-over. It makes as much load "
         "as it can for the time given, on keys of its own, which it removes at the end."
     )
-    parser.add_argument(
-        "--nodes",
-        metavar="URL,...",
-        help="the masters (default: REDLOCK_NODES, which also keeps passwords out of the list of processes)",
-    )
+    add_nodes(parser)
     parser.add_argument(
         "--seconds", type=_seconds, default=10.0, metavar="N", help="how long to measure in all (default: 10)"
     )
@@ -90,10 +81,7 @@ def _counts(text: str) -> list[int]:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and return the exit status."""
     logging.getLogger("redlock_async").addHandler(logging.NullHandler())  # we say what matters of it
-    environ = {**os.environ, **({} if arguments.nodes is None else {"REDLOCK_NODES": arguments.nodes})}
-    if not environ.get("REDLOCK_NODES", "").strip(" ,"):
-        raise ConfigurationError(NO_NODES)
-    load = Load(environ, arguments.tasks[-1])
+    load = Load(environment(arguments), arguments.tasks[-1])
     bench = Bench(load, arguments.seconds, arguments.tasks, as_json=arguments.json)
     try:
         return asyncio.run(_until_a_signal(bench))
