@@ -16,6 +16,7 @@ PROG = "redlock-async"
 
 # A command is a line here and a file of that name beside this one, imported only when it is the one that is asked for.
 COMMANDS = {
+    "run": "run a command under a lock",
     "up": "run a local cluster until Ctrl-C, and print its REDLOCK_NODES",
     "bench": "measure what locks cost on this cluster",
     "demo": "watch processes contend for one lock while masters are killed and frozen",
@@ -59,7 +60,12 @@ def _parsed(words: list[str]) -> argparse.Namespace:
             command = cast("Command", import_module(f".{name}", __name__))
             command.configure(subparser)
             subparser.set_defaults(run=command.run)
-    return parser.parse_args(words)
+    command_line: list[str] = []
+    if words[:1] == ["run"] and "--" in words:
+        # What follows is somebody else's, `--` included, of which argparse before Python 3.13 drops one.
+        at = words.index("--")
+        words, command_line = words[:at], words[at + 1 :]
+    return parser.parse_args(words, argparse.Namespace(command=command_line))
 
 
 def positive(text: str) -> int:
