@@ -69,7 +69,9 @@ class Child(Group):
         def prepare() -> None:
             for number in caught:
                 signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # `before` is to fail instead
             before(os.getpid())
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         # Files that the caller left open for the command (`<(...)` of a shell, say) are passed on; ours are closed by

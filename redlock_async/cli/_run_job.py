@@ -162,7 +162,7 @@ class Job:
         if (interrupted := self._wait_for_lock()) is not None:
             self._part()
             return 128 + interrupted
-        if self._granted is None or self._ended is not None or now() >= self._ask_at:
+        if self._granted is None or not self._stands:
             return self._without()
         try:
             child = self._start(self._granted)
@@ -184,7 +184,7 @@ class Job:
     def _wait_for_lock(self) -> int | None:
         """Until it is granted, or it is known that it will not be; or the signal that ended waiting."""
         while self._granted is None and not self._link.over:
-            self._sleep(GLANCE)
+            self._sleep(None)
             for number in self._signals.read():
                 if number in PASSED_ON:
                     return number
@@ -261,6 +261,11 @@ class Job:
             return True
         # What it started and left behind is stopped as it is.
         return not child.exists or (self._killed and now() > self._kill_at + GONE)
+
+    @property
+    def _stands(self) -> bool:
+        """Whether a command may begin under it."""
+        return self._taken is None and not self._link.over and now() < self._ask_at
 
     @property
     def _ask_at(self) -> float:
@@ -363,10 +368,10 @@ class Job:
             return str(self._ended["said"])
         return f"the process that held the lock on {self._name!r} has ended"
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float | None) -> None:
         """Until there is something to read, or the time is over."""
         readable: list[Signals | Link] = [self._signals] if self._link.over else [self._signals, self._link]
-        select.select(readable, [], [], max(seconds, 0))
+        select.select(readable, [], [], None if seconds is None else max(seconds, 0))
 
 
 def say(words: str) -> None:
