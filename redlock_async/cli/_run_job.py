@@ -306,7 +306,6 @@ class Job:
         wants_terminal = number in WANTS_TERMINAL
         self._in_front |= wants_terminal
         if not (wants_terminal and self._foreground.ours):
-            self._foreground.take_back(child.number)
             continued = self._suspend(child, number if wants_terminal else signal.SIGTSTP)
             self._read()
             self._check(child)
@@ -318,7 +317,10 @@ class Job:
             child.send(signal.SIGCONT)
 
     def _suspend(self, child: Child, number: int) -> bool:
-        """Stop with all of our group, and return when it is continued; False if nobody could do that."""
+        """Stop with all of our group, and return when it is continued; False if nobody could do that.
+
+        The shell that sees us stop has the terminal back without our help.
+        """
         handler = signal.signal(number, signal.SIG_DFL)
         os.kill(0, number)
         signal.signal(number, handler)

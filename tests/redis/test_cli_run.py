@@ -56,6 +56,7 @@ def running(urls, *words, **more):
         stderr=subprocess.PIPE,
         text=True,
         env=environment(urls, **more),
+        process_group=0,
     )
     with process:
         try:
@@ -188,6 +189,15 @@ def test_75_if_somebody_else_has_it(nodes, eyes, given, status):
     done = run(nodes, "job", "--wait", "0", *given, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr == "redlock-async: could not lock 'job': held by another client\n"
+
+
+def test_1_if_the_masters_refuse(nodes, eyes):
+    """A key of another type is never taken for free."""
+    for client in eyes.clients:
+        client.rpush("job", "somebody's")
+    done = run(nodes, "job", "--wait", "0", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "'job'" in done.stderr
 
 
 def test_69_without_a_quorum():
@@ -367,7 +377,7 @@ def test_a_run_that_is_killed_takes_the_command_with_it(nodes, eyes):
     """The process that holds the lock sees to it, and then gives it back: nobody has to wait for its ttl."""
     with running(nodes, "job", "--", "sh", "-c", "sleep 60 & echo $$ $!; wait") as process:
         group = int(process.begun.split()[0])
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # as `timeout` does
         wait_until(lambda: not members(group), 1.5)
         wait_until(lambda: eyes.keys() == [], 4.0)  # later only where init is slow to reap
 
@@ -476,7 +486,7 @@ def test_nobody_reads(nodes):
 
 def test_closed_files_stay_closed(nodes):
     """For the command; and none of ours takes their place."""
-    look = "for n in 0 1 2; do test -e /dev/fd/$n && exit 4; done; exit 3"
+    look = "for n in 0 1 2; do test -e /dev/fd/$n && exit 4; done; trap 'exit 3' TERM; kill $PPID; sleep 5 & wait"
     assert run(nodes, "job", "--", "sh", "-c", look, around="{} <&- >&- 2>&-").returncode == 3
 
 
@@ -529,8 +539,10 @@ def typed(*words):
 
 
 def test_the_command_reads_the_terminal_and_gets_its_keys(shell):
-    """Ctrl-C reaches it once, and it decides."""
-    shell.types(typed("--", "sh", "-c", "trap 'echo caught-it; exit 9' INT; read l; echo got-$l; read l"))
+    """It is in the foreground, Ctrl-C reaches it, and it decides."""
+    shows = "echo state-$(ps -o stat= -p $$)-; trap 'echo caught-it; exit 9' INT; read l; echo got-$l; read l"
+    shell.types(typed("--", "sh", "-c", shows))
+    assert "+" in shell.sees(r"state-(\w\S*)-")[1]
     shell.types("hello\n")
     shell.sees("got-hello")
     shell.types("\x03")
@@ -573,6 +585,15 @@ def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks(shell):
     shell.sees("got-hello")
     shell.types("echo the-shell-$((40 + 2))\n")
     shell.sees("the-shell-42")
+
+
+def test_a_script_has_the_terminal_back(nodes):
+    """There is no shell between that would take it."""
+    script = f"{shlex.join([*PROGRAM, 'job', '--', 'echo', 'ran'])}; read l; echo got-$l"
+    with Shell(nodes, "sh", "-c", script) as terminal:
+        terminal.sees("ran")
+        terminal.types("hello\n")
+        terminal.sees("got-hello")
 
 
 def test_without_a_shell_there_is_nobody_to_suspend_for(nodes):
