@@ -17,6 +17,7 @@ from ._errors import (
     RedlockError,
 )
 from ._operators import Holder, NodeStatus, SemaphoreStatus
+from ._records import LockRecord
 from .client import DefaultRedlock, Redlock
 from .events import Event, Statistics
 from .fair import FairLock
@@ -36,6 +37,7 @@ __all__ = [
     "Lease",
     "Lock",
     "LockLost",
+    "LockRecord",
     "LockTimeout",
     "NodeStatus",
     "NotHeld",

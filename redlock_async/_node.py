@@ -19,7 +19,7 @@ from zlib import crc32
 
 from ._errors import KeyConflict, NodeRefused
 from ._identity import Identity, Mark, identify, questions
-from ._receivers import Ask, Asks, End, Resent
+from ._receivers import Ask, Asks, End, Resent, understood
 from ._replies import failure, missing_script
 from ._scripts import Command, Dialect, script
 from ._wire import MISREAD, ErrorReply, Outbox, Receiver, Wire, pack, unreadable
@@ -133,6 +133,8 @@ class Node:
         self._in_doubt: Exception | None = None
         self.identity: Identity | None = None
         """What the server said of itself when we connected last."""
+        self.seen: Identity | None = None
+        """What the server said last, be it fit as a node or not."""
         self._adopted: Identity | None = None
         """The same of the last connection that was taken into use."""
         self._to_end: set[int] = set()
@@ -260,6 +262,7 @@ class Node:
             async with asyncio.timeout(cluster.connect_timeout) as limit:
                 pushes = await self.address.open(wire, cluster.client_name, cluster.connect_timeout)
                 identity = await self._identify(wire, pushes=pushes)
+                self.seen = identity
                 cluster.claim(self, identity)
                 if self.state is State.CONNECTING:
                     self.state = State.IDENTIFIED
@@ -407,12 +410,7 @@ class Node:
             self.overdue()
             msg = f"no answer within {self._cluster.node_timeout:g} s"
             raise TimeoutError(msg) from None
-        if isinstance(reply, ErrorReply):
-            raise failure(str(reply))
-        try:
-            return read(reply)
-        except MISREAD as exc:
-            raise NodeRefused(*unreadable(reply, exc).args) from exc
+        return understood(reply, read)
 
     def _settle(self, cause: Exception | None) -> None:
         """The end of an attempt to connect."""

@@ -30,6 +30,8 @@ class NodeStatus:
     error: str | None
     """Why it is not up, or does not vote."""
     role: str | None = None
+    mode: str | None = None
+    """'standalone', as it has to be; 'cluster' or 'sentinel' otherwise."""
     version: str | None = None
     run_id: str | None = None
     latency: float | None = None
@@ -42,6 +44,8 @@ class NodeStatus:
     """'aof always', 'aof everysec', 'aof no', 'rdb' or 'none'; None if it may not be asked."""
     eviction: str | None = None
     """maxmemory-policy: anything but noeviction may evict locks."""
+    maxmemory: int | None = None
+    """Bytes beyond which that policy applies; 0: without limit."""
     tracking: bool = False
     """Whether it wakes waiters by itself."""
     circuit_open: bool = False
@@ -92,13 +96,14 @@ async def status(engine: Engine) -> list[NodeStatus]:
 
 
 async def _status(engine: Engine, node: Node) -> NodeStatus:
-    identity, mark = node.identity, node.mark
+    identity, mark = node.seen, node.mark
     base = NodeStatus(
         label=node.label,
         up=node.ready,
         votes=node.ready and node.abstains is None,
         error=str(node.abstains or "") or None,
         role=identity.role if identity else None,
+        mode=identity.mode if identity else None,
         version=f"{identity.server} {identity.version}" if identity and identity.server else None,
         run_id=identity.run_id if identity else None,
         tracking=node.tracking,
@@ -109,7 +114,9 @@ async def _status(engine: Engine, node: Node) -> NodeStatus:
         clock = await node.ask(pack(("TIME",)), _clock)
         latency = engine.now() - sent
         offset = clock - (engine.wall_us() / 1e6 - latency / 2)
-        memory, persistence = await asyncio.gather(_config(node, "maxmemory-policy"), _persistence(node))
+        eviction, memory, persistence = await asyncio.gather(
+            _config(node, "maxmemory-policy"), _config(node, "maxmemory"), _persistence(node)
+        )
     except (OSError, RedlockError) as exc:
         return replace(base, up=False, votes=False, error=str(exc), circuit_open=True)
     return replace(
@@ -117,7 +124,8 @@ async def _status(engine: Engine, node: Node) -> NodeStatus:
         latency=latency,
         age=None if mark is None else mark.age + (engine.now() - mark.read_at),
         clock_offset=offset,
-        eviction=memory,
+        eviction=eviction,
+        maxmemory=int(memory) if memory is not None and memory.isdecimal() else None,
         persistence=persistence,
     )
 

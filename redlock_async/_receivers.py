@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
-from ._replies import missing_script
-from ._wire import ErrorReply, Receiver
+from ._errors import NodeRefused
+from ._replies import failure, missing_script
+from ._wire import MISREAD, ErrorReply, Receiver, unreadable
+
+T = TypeVar("T")
+
+
+def understood(reply: object, read: Callable[[object], T]) -> T:
+    """A reply as `read` reads it; an error reply, and one that cannot be read, as an exception."""
+    if isinstance(reply, ErrorReply):
+        raise failure(str(reply))
+    try:
+        return read(reply)
+    except MISREAD as exc:
+        raise NodeRefused(*unreadable(reply, exc).args) from exc
 
 
 class Ask:

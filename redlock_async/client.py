@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from . import _operators
+from . import _listing, _operators
 from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
@@ -21,6 +21,7 @@ from ._mutex import Mutex
 from ._operators import Holder, NodeStatus, SemaphoreStatus
 from ._queue import Fair, place_kept
 from ._readwrite import Read, Write
+from ._records import LockRecord
 from ._settings import DEFAULT, Default, Duration, Options, Settings, from_environment, positive
 from ._slots import Slots, check_permits, detached, slots
 from .events import Events, Listener, Statistics, logger, statistics
@@ -324,6 +325,16 @@ class Redlock:
     async def inspect_semaphore(self, name: str) -> SemaphoreStatus | None:
         """How many permits a semaphore has, and who holds which slot; None if it is not in use."""
         return await _operators.inspect_semaphore(self._engine(), name, self._keys.semaphore(name)[0])
+
+    async def locks(self, pattern: str = "*", *, foreign: bool = False) -> list[LockRecord]:
+        """What is locked, of every kind, and what attempts have left behind: names by the servers' own glob patterns.
+
+        Each node is read with SCAN, in portions and on a connection of its own, and then all are asked at once about
+        the names that any of them has. A pattern without a wildcard is a name, and is looked up without SCAN. With
+        `foreign` every string that expires is taken for a lock, as another library's would be. Takes two node timeouts
+        longer where less than a quorum names a holder, to look again.
+        """
+        return await _listing.locks(self._engine(), self._keys, pattern, foreign=foreign)
 
     async def force_release(self, name: str) -> bool:
         """Free that name whoever holds it: the lock, all its readers, and all slots of a semaphore of that name.
