@@ -230,7 +230,7 @@ class Look:
         return await aside.ask(Call("locks_look", len(asked), *asked).pack_with_source(), _locks)
 
     async def _slots(self, slots: Sequence[tuple[str, int]], permits: Mapping[str, int | None]) -> list[LockRecord]:
-        locks = [b"%b:%d" % (self._keys.semaphore(name), slot) for name, slot in slots]
+        locks = [b"%b:%d" % (self._keys.semaphore(name)[0], slot) for name, slot in slots]
         answers = await self.ask(partial(self._seen, locks))
         panel, records = self._panel, []
         for index, (name, slot) in enumerate(slots):
