@@ -8,7 +8,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -17,6 +17,12 @@ PROG = "redlock-async"
 # A command is a line here and a file of that name beside this one, imported only when it is the one that is asked for.
 COMMANDS = {
     "run": "run a command under a lock",
+    "locks": "list what is locked, by whom, and on how many masters",
+    "inspect": "tell who holds a name, on which masters, and who waits for it",
+    "release": "free a name by force",
+    "doctor": "check whether this cluster is fit for locks, and say what to do",
+    "status": "show the masters, once or live",
+    "completion": "print the completions for a shell",
     "up": "run a local cluster until Ctrl-C, and print its REDLOCK_NODES",
     "bench": "measure what locks cost on this cluster",
     "demo": "watch processes contend for one lock while masters are killed and frozen",
@@ -52,20 +58,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, purpose in COMMANDS.items():
-        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if words[:1] == [name]:
-            command = cast("Command", import_module(f".{name}", __name__))
-            command.configure(subparser)
-            subparser.set_defaults(run=command.run)
-    command_line: list[str] = []
-    if words[:1] == ["run"] and "--" in words:
+    wanted, command_line = words[:1], list[str]()
+    if wanted == ["run"] and "--" in words:
         # What follows is somebody else's, `--` included, of which argparse before Python 3.13 drops one.
         at = words.index("--")
         words, command_line = words[:at], words[at + 1 :]
-    return parser.parse_args(words, argparse.Namespace(command=command_line))
+    return parser(wanted).parse_args(words, argparse.Namespace(command=command_line))
+
+
+def parser(wanted: Container[str]) -> argparse.ArgumentParser:
+    """The program's arguments, with those of the wanted commands."""
+    program = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
+    commands = program.add_subparsers(metavar="COMMAND", required=True)
+    for name, purpose in COMMANDS.items():
+        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        if name in wanted:
+            command = cast("Command", import_module(f".{name}", __name__))
+            command.configure(subparser)
+            subparser.set_defaults(run=command.run)
+    return program
 
 
 def positive(text: str) -> int:
@@ -77,11 +88,15 @@ def positive(text: str) -> int:
 
 def _expected(error: Exception) -> int:
     """The exit status of an error whose message says all there is to say; 0 for a bug."""
-    from redlock_async import ConfigurationError, RedlockError  # noqa: PLC0415 - not needed for --help
+    from redlock_async import ConfigurationError, QuorumUnavailable, RedlockError  # noqa: PLC0415 - not for --help
     from redlock_async.testing import LocalServerError  # noqa: PLC0415 - only when it failed
+
+    from ._nodes import NO_QUORUM  # noqa: PLC0415 - as above
 
     if isinstance(error, ConfigurationError):
         return 2
+    if isinstance(error, QuorumUnavailable):
+        return NO_QUORUM
     return 1 if isinstance(error, RedlockError | LocalServerError) else 0
 
 

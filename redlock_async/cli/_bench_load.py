@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from zlib import crc32
 
 from redlock_async import Lease, NodeStatus, QuorumUnavailable, Redlock
+
+from ._node_view import needed, voting, why_not
+from ._traces import traces
 
 MOST_TASKS = 100
 HOT_TASKS = 20
@@ -27,11 +29,6 @@ CLEANING = 5.0
 
 LOOKS = 200
 """Round trips that are measured, at most."""
-
-# How the library names its own keys below a namespace, and how many fence registers share the names.
-OWN_KEYS = ("born", "founded", "longest-ttl")
-RESERVED = "redlock-async:"
-FENCES = 16_384
 
 now = time.perf_counter
 
@@ -188,9 +185,7 @@ class Load:
     async def _clean(self, used: AbstractSet[str], tell: Callable[[str], object]) -> None:
         """Delete every key these clients have made, which is what releasing a lock by force does."""
         self.cleaning = True
-        keys = [*self.names, *(RESERVED + key for key in OWN_KEYS)]
-        registers = {crc32((self.namespace + name).encode()) % FENCES for name in self.names}
-        keys += [f"{RESERVED}fence:{number}" for number in sorted(registers)]
+        keys = traces(self.namespace, self.names)
         errors: list[Exception] = []
         try:
             async with asyncio.timeout(CLEANING):
@@ -210,18 +205,10 @@ class Load:
 
 def check_quorum(nodes: Sequence[NodeStatus]) -> None:
     """Raise QuorumUnavailable with a line for each master that cannot vote, if they are too many."""
-    voting, needed = sum(node.votes for node in nodes), len(nodes) // 2 + 1
-    if voting < needed:
+    votes, need = voting(nodes), needed(nodes)
+    if votes < need:
         silent = "".join(f"\n  {node.label}: {why_not(node)}" for node in nodes if not node.votes)
-        raise QuorumUnavailable(f"only {voting} of {len(nodes)} masters can vote, and {needed} are needed:{silent}")
-
-
-def why_not(node: NodeStatus) -> str:
-    """What keeps that master from voting, in few words."""
-    error = node.error or ""
-    if "Connect call failed" in error:  # asyncio's own words are longer
-        return "cannot be reached"
-    return error or ("does not vote" if node.up else "does not answer")
+        raise QuorumUnavailable(f"only {votes} of {len(nodes)} masters can vote, and {need} are needed:{silent}")
 
 
 async def _acquired(acquiring: Awaitable[Lease]) -> tuple[Lease, float]:

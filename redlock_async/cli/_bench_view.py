@@ -6,7 +6,8 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from ._bench_load import Latencies, NodeTrips, Rate, why_not
+from ._bench_load import Latencies, NodeTrips, Rate
+from ._node_view import why_not
 from ._terminal import RESET, STYLES, bar
 
 MARGIN = 2

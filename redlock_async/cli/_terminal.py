@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TextIO
 
@@ -44,6 +44,46 @@ def bar(part: float, width: int, *, plain: bool = False) -> str:
     return ("#" * full).ljust(width, ".") if plain else ("━" * full).ljust(width, "╌")
 
 
+def rendered(line: Line, width: int | None, *, colours: bool, plain: bool) -> str:
+    """A line as it is written, cut to that width."""
+    parts: list[str] = []
+    for span in line:
+        text = span.text if width is None else span.text[:width]
+        if width is not None:
+            width -= len(text)
+        if plain:
+            text = text.encode("ascii", "replace").decode()
+        code = STYLES[span.style] if colours else ""
+        parts.append(f"{code}{text}{RESET}" if code and text else text)
+    return "".join(parts)
+
+
+def harmless(text: str) -> str:
+    """What others wrote, without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+class Paper:
+    """Lines that stay, for a terminal of some width or for a pipe; None is an output that was closed before we began."""
+
+    def __init__(self, out: TextIO | None, environ: Mapping[str, str] = os.environ) -> None:
+        self._out = out
+        self.live = is_live(out, environ)
+        """Whether somebody reads along on a terminal."""
+        self.width = shutil.get_terminal_size().columns - 1 if self.live else None
+        """Columns there are; None: as many as are wanted."""
+        self._colours = self.live and not environ.get("NO_COLOR")
+        self.plain = out is None or not (out.encoding or "").lower().startswith("utf")
+        """Whether it cannot show more than ASCII."""
+
+    def write(self, lines: Iterable[Line]) -> None:
+        """Add those."""
+        text = "".join(rendered(line, None, colours=self._colours, plain=self.plain).rstrip() + "\n" for line in lines)
+        if self._out is not None:
+            self._out.write(text)
+            self._out.flush()
+
+
 class Screen:
     """A frame that is redrawn in place, with the cursor out of the way meanwhile."""
 
@@ -78,18 +118,7 @@ class Screen:
         up = self._drawn if size == self._size else 0
         self._size = size
         shown = lines[: max(size.lines - 1, 1)]
-        text = "".join(self._fitted(line, size.columns - 1) + TO_LINE_END + "\n" for line in shown)
+        text = "".join(rendered(line, size.columns - 1, colours=self._colours, plain=self.plain) + TO_LINE_END + "\n" for line in shown)
         self._out.write((f"\x1b[{up}A" if up else "") + "\r" + text + TO_SCREEN_END)
         self._out.flush()
         self._drawn = len(shown)
-
-    def _fitted(self, line: Line, width: int) -> str:
-        parts: list[str] = []
-        for span in line:
-            text = span.text[:width]
-            width -= len(text)
-            if self.plain:
-                text = text.encode("ascii", "replace").decode()
-            code = STYLES[span.style] if self._colours else ""
-            parts.append(f"{code}{text}{RESET}" if code and text else text)
-        return "".join(parts)

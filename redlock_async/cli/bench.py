@@ -7,23 +7,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import math
 import os
 import shutil
-import signal
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from redlock_async import NodeStatus, QuorumUnavailable
+from redlock_async import NodeStatus
 
-from . import PROG, positive
+from . import positive
 from ._bench_load import HOT_TASKS, MOST_TASKS, TTL, Load
 from ._bench_view import NARROWEST, Text, as_json
-from ._nodes import NO_QUORUM, add_nodes, environment
+from ._client import quiet, until_a_signal
+from ._nodes import add_nodes, environment
 from ._terminal import TO_LINE_END, is_live
 
 T = TypeVar("T")
@@ -80,36 +79,11 @@ def _counts(text: str) -> list[int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and return the exit status."""
-    logging.getLogger("redlock_async").addHandler(logging.NullHandler())  # we say what matters of it
-    load = Load(environment(arguments), arguments.tasks[-1])
+    quiet()
+    environ = environment(arguments)
+    load = Load(environ, arguments.tasks[-1])
     bench = Bench(load, arguments.seconds, arguments.tasks, as_json=arguments.json)
-    try:
-        return asyncio.run(_until_a_signal(bench))
-    except QuorumUnavailable as error:
-        print(f"{PROG}: {error}", file=sys.stderr)
-        return NO_QUORUM
-
-
-async def _until_a_signal(bench: Bench) -> int:
-    """Measure; the first signal ends it, and none disturbs cleaning up."""
-    loop = asyncio.get_running_loop()
-    measuring = asyncio.ensure_future(bench.measure())
-    signals: list[int] = []
-
-    def end(number: int) -> None:
-        if not signals and not bench.load.cleaning:
-            measuring.cancel()
-        signals.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            loop.add_signal_handler(number, end, number)
-    try:
-        await measuring
-    except asyncio.CancelledError:
-        if not signals:
-            raise
-    return 128 + signals[0] if signals else 0
+    return asyncio.run(until_a_signal(bench.measure(), busy=lambda: load.cleaning))
 
 
 class Bench:

@@ -1,0 +1,208 @@
+"""`completion`: what a shell is to offer, made from the arguments that the commands take; it asks no master."""
+
+# ruff: noqa: T201 - printing is what it is for
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from . import COMMANDS, PROG, parser
+
+SHELLS = ("bash", "zsh", "fish")
+FUNCTION = "_" + PROG.replace("-", "_")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.description = "Print the completions for a shell, for its startup file or its folder of completions."
+    parser.epilog = (
+        f'bash: eval "$({PROG} completion bash)" in ~/.bashrc.  '
+        f'zsh: eval "$({PROG} completion zsh)" in ~/.zshrc, behind compinit.  '
+        f"fish: {PROG} completion fish > ~/.config/fish/completions/{PROG}.fish"
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them."""
+    commands = [_words(name, each) for name, each in _parsers()]
+    print("\n".join({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell](commands)))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command."""
+
+    spellings: list[str]
+    purpose: str
+    value: str | None
+    """What its value is called; None: it takes none."""
+    choices: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a command takes."""
+
+    name: str
+    options: list[Option]
+    choices: list[str]
+    """What its first argument may be, where there is a choice."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether a command of the user's follows, behind `--`."""
+        return self.name == "run"
+
+
+def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Each command's."""
+    (commands,) = [
+        action
+        for action in parser(COMMANDS)._actions  # noqa: SLF001 - argparse has no other way to be asked
+        if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - the same
+    ]
+    yield from cast("dict[str, argparse.ArgumentParser]", commands.choices).items()
+
+
+def _words(name: str, parser: argparse.ArgumentParser) -> Words:
+    options, choices = [], []
+    for action in parser._actions:  # noqa: SLF001 - as above
+        offered = [str(each) for each in action.choices or ()]
+        if action.option_strings:
+            value = None if action.nargs == 0 else str(action.metavar or action.dest.upper())
+            purpose = (action.help or "") % {"default": action.default, "prog": parser.prog}
+            options.append(Option(list(action.option_strings), purpose.partition(" (")[0], value, offered))
+        else:
+            choices = choices or offered
+    return Words(name, options, choices)
+
+
+# -- bash --------------------------------------------------------------------------------------------------------------
+
+
+def _bash(commands: list[Words]) -> Iterator[str]:
+    yield f"# Completions of {PROG} for bash: eval \"$({PROG} completion bash)\""
+    yield f"{FUNCTION}() {{"
+    yield "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} offered= at"
+    yield "    COMPREPLY=()"
+    yield "    if ((COMP_CWORD == 1)); then"
+    yield f"        COMPREPLY=($(compgen -W '{' '.join(['--help', *COMMANDS])}' -- \"$word\"))"
+    yield "        return"
+    yield "    fi"
+    yield "    case ${COMP_WORDS[1]} in"
+    for command in commands:
+        yield f"    {command.name})"
+        if command.runs:
+            # bash-completion's own, where it is loaded, goes on with the arguments of that command.
+            yield "        for ((at = 2; at < COMP_CWORD; at++)); do"
+            yield "            [[ ${COMP_WORDS[at]} == -- ]] || continue"
+            yield "            if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((at + 1))"
+            yield "            elif declare -F _command_offset >/dev/null; then _command_offset $((at + 1))"
+            yield "            elif ((at == COMP_CWORD - 1)); then COMPREPLY=($(compgen -c -- \"$word\"))"
+            yield "            else COMPREPLY=($(compgen -f -- \"$word\")); fi"
+            yield "            return"
+            yield "        done"
+        yield "        case $before in"
+        for option in command.options:
+            if option.value is not None:
+                reply = f"COMPREPLY=($(compgen -W '{' '.join(option.choices)}' -- \"$word\")); " if option.choices else ""
+                yield f"        {'|'.join(option.spellings)}) {reply}return ;;"
+        yield "        esac"
+        spellings = " ".join(spelling for option in command.options for spelling in option.spellings)
+        yield f"        offered='{spellings}'"
+        if command.choices:
+            yield f"        [[ $word == -* ]] || offered='{' '.join(command.choices)}'"
+        else:
+            yield "        [[ $word == -* ]] || return"
+        yield "        ;;"
+    yield "    esac"
+    yield "    COMPREPLY=($(compgen -W \"$offered\" -- \"$word\"))"
+    yield "}"
+    yield f"complete -F {FUNCTION} {PROG}"
+
+
+# -- zsh ---------------------------------------------------------------------------------------------------------------
+
+
+def _zsh(commands: list[Words]) -> Iterator[str]:
+    yield f"#compdef {PROG}"
+    yield f"# Completions of {PROG} for zsh: eval \"$({PROG} completion zsh)\" behind compinit"
+    yield f"{FUNCTION}() {{"
+    yield "    local -a commands"
+    yield "    commands=("
+    for name, purpose in COMMANDS.items():
+        yield f"        {_quoted(f'{name}:{purpose}')}"
+    yield "    )"
+    yield "    if ((CURRENT == 2)); then"
+    yield "        _describe command commands"
+    yield "        return"
+    yield "    fi"
+    yield "    local command=$words[2]"
+    yield "    shift words"
+    yield "    ((CURRENT--))"
+    yield "    case $command in"
+    for command in commands:
+        specifications = [spec for option in command.options for spec in _zsh_option(option)]
+        if command.choices:
+            specifications.append(_quoted(f"1:argument:({' '.join(command.choices)})"))
+        elif command.runs:
+            specifications += [_quoted("1:name:"), _quoted("*::command:_normal")]
+        yield f"    {command.name}) _arguments -S {' '.join(specifications)} ;;"
+    yield "    esac"
+    yield "}"
+    # As a file in fpath it is the function's own first call.
+    yield f"if [[ $funcstack[1] == {FUNCTION} ]]; then {FUNCTION} \"$@\"; else compdef {FUNCTION} {PROG}; fi"
+
+
+def _zsh_option(option: Option) -> Iterator[str]:
+    purpose = option.purpose
+    for sign in "\\[]:":
+        purpose = purpose.replace(sign, f"\\{sign}")
+    value = "" if option.value is None else f":{option.value.replace(':', ' ')}:"
+    if option.choices:
+        value += f"({' '.join(option.choices)})"
+    others = f"({' '.join(option.spellings)})" if len(option.spellings) > 1 else ""
+    for spelling in option.spellings:
+        yield _quoted(f"{others}{spelling}[{purpose}]{value}")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+# -- fish --------------------------------------------------------------------------------------------------------------
+
+
+def _fish(commands: list[Words]) -> Iterator[str]:
+    yield f"# Completions of {PROG} for fish: {PROG} completion fish > ~/.config/fish/completions/{PROG}.fish"
+    yield f"function {FUNCTION}_command"
+    yield "    set -l words (commandline -opc) (commandline -ct)"
+    yield "    set -l at (contains -i -- -- $words)"
+    yield "    set -l line (string escape -- $words[(math $at + 1)..-2]) $words[-1]"
+    yield "    complete -C (string join ' ' -- $line)"
+    yield "end"
+    yield f"complete -c {PROG} -f"
+    for name, purpose in COMMANDS.items():
+        yield f"complete -c {PROG} -n __fish_use_subcommand -a {name} -d {_fish_quoted(purpose)}"
+    for command in commands:
+        seen = f"complete -c {PROG} -n '__fish_seen_subcommand_from {command.name}'"
+        for option in command.options:
+            names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings)
+            value = "" if option.value is None else " -x"
+            if option.choices:
+                value += f" -a {_fish_quoted(' '.join(option.choices))}"
+            yield f"{seen} {names}{value} -d {_fish_quoted(option.purpose)}"
+        if command.choices:
+            yield f"{seen} -a {_fish_quoted(' '.join(command.choices))}"
+        elif command.runs:
+            after = f"__fish_seen_subcommand_from {command.name}; and contains -- -- (commandline -opc)"
+            yield f"complete -c {PROG} -n {_fish_quoted(after)} -a '({FUNCTION}_command)'"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

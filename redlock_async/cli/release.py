@@ -1,0 +1,75 @@
+"""`release`: free a name by force; without --force it refuses, for only the holder can know that it is done."""
+
+# ruff: noqa: T201 - printing is what it is for
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Set as AbstractSet
+
+from redlock_async import ConfigurationError, LockRecord, Redlock
+
+from . import PROG
+from ._client import ask
+from ._lock_view import explained
+from ._nodes import add_nodes
+from ._terminal import Paper, harmless
+from .inspect import exactly
+
+NOT_DONE = 1
+"""The exit status when nobody held it, or the answer was no."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.description = (
+        "Free a name whoever holds it. Their body is cancelled, or their command stopped, but what they have begun may "
+        "be half done: have a look with `inspect` first. The exit status is 1 if nobody held it."
+    )
+    parser.add_argument("name", metavar="NAME", help="what is locked")
+    parser.add_argument("--force", action="store_true", help="yes, although it is somebody else's")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask; needed where there is no terminal to ask on")
+    add_nodes(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Free it."""
+    name = harmless(arguments.name)
+    if not arguments.force:
+        raise ConfigurationError(
+            f"{name} is released by its holder; to take it away from them: {PROG} release NAME --force"
+        )
+    if not arguments.yes and not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigurationError("there is no terminal to ask on: add --yes to release it without a question")
+    held = ask(arguments, lambda redlock: _held(redlock, arguments.name))
+    if not held:
+        return _not_done(f"nobody holds {name}")
+    Paper(sys.stderr).write(explained(held))
+    if not arguments.yes and not _agreed(name):
+        return _not_done("nothing was released")
+    agreed = {each.token for each in held}
+    if not ask(arguments, lambda redlock: _freed(redlock, arguments.name, agreed)):
+        return _not_done(f"{name} has changed hands meanwhile: nothing was released")
+    print(f"released {name}", file=sys.stderr)
+    return 0
+
+
+async def _held(redlock: Redlock, name: str) -> list[LockRecord]:
+    return [each for each in await redlock.locks(exactly(name)) if each.token is not None]
+
+
+async def _freed(redlock: Redlock, name: str, agreed: AbstractSet[str | None]) -> bool:
+    # Somebody may have thought about it for long: whoever holds it now is another matter.
+    held = await _held(redlock, name)
+    return agreed >= {each.token for each in held} and await redlock.force_release(name)
+
+
+def _agreed(name: str) -> bool:
+    print(f"Release {name}? Whoever holds it is stopped. [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _not_done(why: str) -> int:
+    print(why, file=sys.stderr)
+    return NOT_DONE
