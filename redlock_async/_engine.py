@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Protocol
 
@@ -112,11 +113,10 @@ class Engine:
             await self._drained()
 
     async def look(self) -> None:
-        """The first connections, without an error for what they found."""
-        try:
+        """The first connections, those of far nodes too, without an error for what they found."""
+        with suppress(ConfigurationError):
             await self.start(self.settings.options.wait)
-        except ConfigurationError:
-            return
+        await self.masters.settled()
 
     @property
     def waiting(self) -> int:

@@ -95,6 +95,7 @@ async def locks(engine: Engine, keys: Keys, pattern: str, *, foreign: bool) -> l
     wanted = Pattern(keys, pattern)
     if not engine.masters.usable:
         await engine.start(engine.settings.options.wait)
+    await engine.masters.settled()
     async with _connected(engine, keys) as look:
         only = wanted.name is not None
         found = {wanted.name: 0} if wanted.name is not None else await look.scan(wanted, foreign=foreign)
@@ -211,9 +212,7 @@ class Look:
             contexts = [context[index] for _, context in answers]
             records += panel.of_name(name, [seen[index] for seen, _ in answers], contexts)
             permits[name] = max((each.permits for each in contexts if each.permits is not None), default=None)
-        slots = [
-            (name, slot) for name, seen in names.items() for slot in range(max(seen, permits[name] or 0))
-        ]
+        slots = [(name, slot) for name, seen in names.items() for slot in range(max(seen, permits[name] or 0))]
         for some in _portions(slots, LOCKS):
             records += await self._slots(some, permits)
         return records
@@ -232,11 +231,12 @@ class Look:
     async def _slots(self, slots: Sequence[tuple[str, int]], permits: Mapping[str, int | None]) -> list[LockRecord]:
         locks = [b"%b:%d" % (self._keys.semaphore(name)[0], slot) for name, slot in slots]
         answers = await self.ask(partial(self._seen, locks))
-        panel, records = self._panel, []
-        for index, (name, slot) in enumerate(slots):
-            for each in panel.holders(name, "semaphore", [seen[index] for seen in answers]):
-                records.append(replace(each, slot=slot, permits=permits[name]))
-        return records
+        panel = self._panel
+        return [
+            replace(each, slot=slot, permits=permits[name])
+            for index, (name, slot) in enumerate(slots)
+            for each in panel.holders(name, "semaphore", [seen[index] for seen in answers])
+        ]
 
     @property
     def _panel(self) -> Panel:

@@ -62,6 +62,7 @@ class Masters:
         """The longest lease this client has asked for."""
         self._together = asyncio.Event()
         self._started = asyncio.Event()
+        self._settled = asyncio.Event()
         self._opened_at: float | None = None
         self._reassess_timer: asyncio.TimerHandle | None = None
         self._unfit: dict[int, ConfigurationError] = {}
@@ -103,6 +104,10 @@ class Masters:
                 return
         if self._unfit:
             raise ConfigurationError(*next(iter(self._unfit.values())).args)
+
+    async def settled(self) -> None:
+        """Wait until no node is being connected for the first time: whoever asks each of them wants them all."""
+        await self._settled.wait()
 
     async def gathered(self, node: Node) -> None:
         """Hold a node that is connected until all that will be are: they are marked at once, hence of one age."""
@@ -168,6 +173,8 @@ class Masters:
     def changed(self, node: Node) -> None:
         """A node came, went, or was marked."""
         self._look(node)
+        if all(each.state is State.SETTLED for each in self.nodes):
+            self._settled.set()
         self._reassess()
         bit = 1 << node.index
         if node.ready and not self._up & bit:
@@ -272,6 +279,7 @@ class Masters:
     def close(self) -> list[Wire]:
         """End all connections; returns those that are closing."""
         self._started.set()  # whoever waits for the first look waits for nothing
+        self._settled.set()
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
         return [wire for node in self.nodes if (wire := node.close()) is not None]

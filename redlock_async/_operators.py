@@ -384,6 +384,7 @@ async def _ask_all(engine: Engine, name: str, ask: Callable[[Node], Coroutine[An
     """The replies of all nodes, of which there must be a quorum."""
     if not engine.masters.usable:
         await engine.start(engine.settings.options.wait)
+    await engine.masters.settled()
     answers = await asyncio.gather(*(ask(node) for node in engine.nodes), return_exceptions=True)
     causes: dict[str, Exception] = {}
     for node, answer in zip(engine.nodes, answers, strict=True):

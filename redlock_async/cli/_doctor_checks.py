@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from redlock_async import NodeStatus
@@ -96,15 +97,19 @@ def _independent(found: Findings) -> Check:
     remedy = "give each server once, by one address: two names of one server are one vote, not two"
     same = [f"{' and '.join(labels)} are one server" for labels in found.twins]
     if found.twice or same:
-        return Check("independent", "failure", "; ".join([*found.twice, *same]), remedy, sum(found.twins, []))
+        return Check(
+            "independent", "failure", "; ".join([*found.twice, *same]), remedy, list(chain.from_iterable(found.twins))
+        )
     return _unless_hidden(found, "independent", lambda node: node.run_id, "each is a server of its own", "+info")
 
 
 def _role(found: Findings) -> Check:
     wrong = [node for node in found.nodes if node.role not in {None, "master"}]
     if wrong:
-        remedy = "give masters that replicate nobody; to make it one: REPLICAOF NO ONE, and the same in its configuration"
-        return Check("role", "failure", _said(found, wrong, lambda node: f"is a {_role_of(node)}"), remedy, _labels(wrong))
+        remedy = "give masters that replicate nobody; to make it one: REPLICAOF NO ONE, there and in its configuration"
+        return Check(
+            "role", "failure", _said(found, wrong, lambda node: f"is a {_role_of(node)}"), remedy, _labels(wrong)
+        )
     return _unless_hidden(found, "role", lambda node: node.role, "all of them are masters", "+info")
 
 
@@ -115,19 +120,19 @@ def _role_of(node: NodeStatus) -> str:
 def _mode(found: Findings) -> Check:
     wrong = [node for node in found.nodes if node.mode not in {None, "standalone"}]
     if wrong:
-        remedy = "give N standalone servers (cluster-enabled no): a cluster is one system, which fails over and forgets"
+        remedy = "give N standalone servers (cluster-enabled no): a cluster is one system, and its failover forgets"
         said = _said(found, wrong, lambda node: f"runs in {harmless(node.mode or '')} mode")
         return Check("mode", "failure", said, remedy, _labels(wrong))
     return _unless_hidden(found, "mode", lambda node: node.mode, "all of them are standalone", "+info")
 
 
-def _unless_hidden(
-    found: Findings, check: str, fact: Callable[[NodeStatus], object], good: str, right: str
-) -> Check:
+def _unless_hidden(found: Findings, check: str, fact: Callable[[NodeStatus], object], good: str, right: str) -> Check:
     """All is well with what can be seen; is there any that cannot?"""
     hidden = [node for node in found.nodes if node.up and fact(node) is None]
     if hidden:
-        return Check(check, "unknown", f"{', '.join(_labels(hidden))}: may not be asked", f"allow {right}", _labels(hidden))
+        return Check(
+            check, "unknown", f"{', '.join(_labels(hidden))}: may not be asked", f"allow {right}", _labels(hidden)
+        )
     if not any(node.up for node in found.nodes):
         return Check(check, "unknown", "no master answers", "see above")
     return Check(check, "ok", good)
@@ -158,12 +163,12 @@ def _number(found: Findings) -> Check:
 def _eviction(found: Findings) -> Check:
     evicting = [node for node in found.nodes if node.eviction not in {None, "noeviction"}]
     acute = [node for node in evicting if node.maxmemory != 0]
-    remedy = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration"
+    remedy = "CONFIG SET maxmemory-policy noeviction, there and in its configuration"
     if acute:
         said = _said(found, acute, lambda node: f"{harmless(node.eviction or '')} may throw a lock away to make room")
         return Check("eviction", "failure", said, remedy, _labels(acute))
     if evicting:
-        said = _said(found, evicting, lambda node: f"{harmless(node.eviction or '')}, harmless only without maxmemory")
+        said = _said(found, evicting, lambda node: f"{harmless(node.eviction or '')}, harmless without maxmemory only")
         return Check("eviction", "warning", said, remedy, _labels(evicting))
     return _unless_hidden(found, "eviction", lambda node: node.eviction, "no lock is ever evicted", "+config|get")
 
@@ -192,7 +197,7 @@ def _clocks(found: Findings) -> Check:
         return Check("clocks", "warning", said, remedy, wrong)
     if abs(middle) > OFFSET:
         said = f"this machine's clock is {-middle:+.1f} s from the masters'"
-        return Check("clocks", "warning", said, "have chrony or ntpd set it: fencing takes a second round trip from here")
+        return Check("clocks", "warning", said, "have chrony or ntpd set it: fencing takes a second round trip here")
     spread = max(offsets.values()) - min(offsets.values())
     return Check("clocks", "ok", f"within {spread * 1000:.0f} ms of each other")
 
@@ -205,7 +210,7 @@ def _latency(found: Findings) -> Check:
     slow = [label for label, took in slowest.items() if took > NEAR * limit]
     if slow:
         said = "; ".join(f"{label}: took up to {slowest[label] * 1000:.0f} ms" for label in slow)
-        remedy = "raise node_timeout (REDLOCK_NODE_TIMEOUT), and ttl with it, or move nearer: a slow answer counts as none"
+        remedy = "raise node_timeout (REDLOCK_NODE_TIMEOUT), and ttl with it, or move nearer: a late answer is none"
         return Check("latency", "warning", f"{said}, of a node_timeout of {limit * 1000:.0f} ms", remedy, slow)
     worst = max(slowest.values()) * 1000
     return Check("latency", "ok", f"answers within {worst:.1f} ms, of a node_timeout of {limit * 1000:.0f} ms")
@@ -232,7 +237,9 @@ def _waking(found: Findings) -> Check:
     deaf = [node for node in found.nodes if node.up and not node.tracking]
     if deaf:
         remedy = "use Redis 6 or newer, or any Valkey, without a proxy before it, and allow +client|tracking"
-        said = _said(found, deaf, lambda _: "does not report changes of keys, so waiters poll, and a FLUSHALL is noticed late")
+        said = _said(
+            found, deaf, lambda _: "does not report changes of keys, so waiters poll, and a FLUSHALL is noticed late"
+        )
         return Check("waking", "warning", said, remedy, _labels(deaf))
     return Check("waking", "ok", "waiters are woken by the servers")
 
@@ -241,7 +248,9 @@ def _versions(found: Findings) -> Check:
     known = [node for node in found.nodes if node.version is not None]
     if len({_series(node) for node in known}) > 1:
         said = _said(found, known, lambda node: harmless(node.version or ""))
-        return Check("versions", "warning", said, "bring them to one version, at the latest before a fault has to be found")
+        return Check(
+            "versions", "warning", said, "bring them to one version: fewer differences when a fault has to be found"
+        )
     good = ", ".join(sorted({harmless(node.version or "") for node in known}))
     return _unless_hidden(found, "versions", lambda node: node.version, good, "+info")
 
@@ -256,7 +265,7 @@ def _age(found: Findings) -> Check:
     if not young:
         return Check("age", "ok", "all of them have kept their data for longer than the ttl")
     remedy = "wait; if it was restarted: let it keep its data (appendonly yes, appendfsync always)"
-    said = _said(found, young, lambda node: _youth(node))
+    said = _said(found, young, _youth)
     return Check("age", "warning", said, remedy, _labels(young))
 
 
@@ -268,7 +277,7 @@ def _youth(node: NodeStatus) -> str:
 
 def _cleaned(found: Findings) -> Check:
     if found.left is None:
-        return Check("cleaned up", "ok", "no key of the trial is left")
+        return Check("cleaned up", "ok", "no key of the trial stays")
     return Check("cleaned up", "warning", f"keys of the trial may be left: {harmless(found.left)}", "delete them")
 
 

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from redlock_async import ConfigurationError, NodeStatus, QuorumUnavailable, Redlock, RedlockError
+from redlock_async import ConfigurationError, LockTimeout, NodeStatus, QuorumUnavailable, Redlock, RedlockError
 
 from ._node_view import needed, voting
 from ._traces import RESERVED, traces
@@ -21,6 +21,12 @@ LOOKS = 10
 NAME = "trial"
 TTL = 2.0
 """Seconds of each lease: what a killed doctor leaves locked is free that soon."""
+
+RETENTION = 0.05
+"""Seconds that a latch is kept: it is no string, which could be freed by force, and goes by itself."""
+
+QUEUEING = 0.05
+"""Seconds of waiting for a fair lock that is held."""
 
 CLEANING = 5.0
 """Seconds that cleaning up may take."""
@@ -167,7 +173,8 @@ async def _lock(redlock: Redlock) -> None:
 
 async def _fair(redlock: Redlock) -> None:
     async with redlock.fair(NAME):
-        pass
+        with suppress(LockTimeout):  # as it must be; only who waits needs the rights for the queue
+            await redlock.fair(NAME).acquire(wait=QUEUEING)
 
 
 async def _shared(redlock: Redlock) -> None:
@@ -183,7 +190,7 @@ async def _semaphore(redlock: Redlock) -> None:
 
 
 async def _latch(redlock: Redlock) -> None:
-    latch = redlock.latch(NAME, count=1, retention=TTL)
+    latch = redlock.latch(NAME, count=1, retention=RETENTION)
     await latch.count_down("tried")
     await latch.remaining()
 

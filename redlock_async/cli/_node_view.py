@@ -8,7 +8,7 @@ from dataclasses import asdict
 from redlock_async import NodeStatus
 
 from ._lock_view import span_of
-from ._table import Column, Row, table, wrapped
+from ._table import GAP, Column, Row, table, wrapped
 from ._terminal import Line, Span, harmless
 
 COLUMNS = (
@@ -21,13 +21,12 @@ COLUMNS = (
     Column("persistence", spare=5),
     Column("eviction", least=9, spare=6),
     Column("wakes", spare=7),
-    Column("latency before", spare=1),
 )
 LEVELS = " ▁▂▃▄▅▆▇█"
 PLAIN_LEVELS = " .,-=+*#@"
-INDENT = 4
-FEWEST = 8
-"""Columns of a history below which it shows nothing."""
+HISTORY = "latency before"
+SCALE = 0.002
+"""Seconds that the highest bar of a history stands for, at least."""
 
 History = Mapping[str, Sequence[float | None]]
 
@@ -57,22 +56,29 @@ def why_not(node: NodeStatus) -> str:
     return harmless(error) or ("does not vote" if node.up else "does not answer")
 
 
-def masters(
-    nodes: Sequence[NodeStatus], width: int | None, *, history: History | None = None, plain: bool = False
-) -> Iterator[Line]:
+def masters(nodes: Sequence[NodeStatus], width: int | None) -> Iterator[Line]:
     """A row each, and below the table what is wrong with those that do not vote."""
-    rows = [_row(node) for node in nodes]
-    drawn = [""] * len(nodes)
-    if history is not None and width is not None:
-        (head, *_) = table(COLUMNS, rows, width)
-        room = width - sum(len(span.text) for span in head) - 2
-        if room >= max(FEWEST, len(COLUMNS[-1].title)):
-            drawn = [sparkline(history.get(node.label, ())[-room:], plain=plain).ljust(room) for node in nodes]
-    rows = [(*row[:-1], Span(text, "cyan")) for row, text in zip(rows, drawn, strict=True)]
-    yield from table(COLUMNS, rows, width)
+    yield from table(COLUMNS, [_row(node) for node in nodes], width)
+    yield from _wrong(nodes, width)
+
+
+def with_history(nodes: Sequence[NodeStatus], width: int, history: History, *, plain: bool) -> Iterator[Line]:
+    """The same with what latencies were, in the room that is left, of which some is kept for them."""
+    rows = list(table(COLUMNS, [_row(node) for node in nodes], width - len(HISTORY) - GAP))
+    room = width - sum(len(span.text) for span in rows[0]) - GAP
+    shown = [history.get(node.label, ())[-max(room, 0) :] for node in nodes] if room >= len(HISTORY) else []
+    # One scale for all: the one that is slow stands out, and what is quick enough for anybody stays low.
+    most = max([SCALE, *(value for values in shown for value in values if value is not None)])
+    drawn = [Span(HISTORY, "bold"), *(Span(sparkline(values, most, plain=plain), "cyan") for values in shown)]
+    for number, row in enumerate(rows):
+        yield [*row, Span(" " * GAP), drawn[number]] if shown else row
+    yield from _wrong(nodes, width)
+
+
+def _wrong(nodes: Sequence[NodeStatus], width: int | None) -> Iterator[Line]:
     for node in nodes:
         if not node.votes:
-            yield from wrapped(f"{node.label}: {why_not(node)}", state(node).style, 2, width)
+            yield from wrapped(f"{node.label}: {why_not(node)}", state(node).style, GAP, width)
 
 
 def _row(node: NodeStatus) -> Row:
@@ -86,7 +92,6 @@ def _row(node: NodeStatus) -> Row:
         Span(harmless(node.persistence or "")),
         Span(harmless(node.eviction or "")),
         Span("" if not node.up else "pushes" if node.tracking else "polled"),
-        Span(""),
     )
 
 
@@ -110,14 +115,11 @@ def summary(nodes: Sequence[NodeStatus]) -> Line:
     return [Span(f"{text}: {more}", style)]
 
 
-def sparkline(values: Sequence[float | None], *, plain: bool) -> str:
-    """One column each, in proportion to the largest; x where there is none."""
+def sparkline(values: Sequence[float | None], most: float, *, plain: bool) -> str:
+    """One column each, in proportion to the most there can be; x where there is none."""
     levels = PLAIN_LEVELS if plain else LEVELS
-    most = max((value for value in values if value is not None), default=0.0)
     full = len(levels) - 1
-    return "".join(
-        "x" if value is None else levels[max(round(value / most * full), 1) if most else 1] for value in values
-    )
+    return "".join("x" if value is None else levels[max(round(value / most * full), 1)] for value in values)
 
 
 def as_json(nodes: Sequence[NodeStatus]) -> dict[str, object]:

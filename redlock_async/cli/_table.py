@@ -1,4 +1,4 @@
-"""A table made to fit a width: what can be missed goes first, then what can be cut; it knows nothing of its contents."""
+"""A table made to fit a width: what can be missed goes first, then what can be cut. It knows no contents."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def harmless(text: str) -> str:
 
 
 class Paper:
-    """Lines that stay, for a terminal of some width or for a pipe; None is an output that was closed before we began."""
+    """Lines that stay, on a terminal of some width or in a pipe; None is an output that was closed before we began."""
 
     def __init__(self, out: TextIO | None, environ: Mapping[str, str] = os.environ) -> None:
         self._out = out
@@ -78,7 +78,8 @@ class Paper:
 
     def write(self, lines: Iterable[Line]) -> None:
         """Add those."""
-        text = "".join(rendered(line, None, colours=self._colours, plain=self.plain).rstrip() + "\n" for line in lines)
+        shown = (rendered(line, None, colours=self._colours, plain=self.plain).rstrip() for line in lines)
+        text = "".join(line + "\n" for line in shown)
         if self._out is not None:
             self._out.write(text)
             self._out.flush()
@@ -118,7 +119,10 @@ class Screen:
         up = self._drawn if size == self._size else 0
         self._size = size
         shown = lines[: max(size.lines - 1, 1)]
-        text = "".join(rendered(line, size.columns - 1, colours=self._colours, plain=self.plain) + TO_LINE_END + "\n" for line in shown)
+        text = "".join(self._line(line, size.columns - 1) + TO_LINE_END + "\n" for line in shown)
         self._out.write((f"\x1b[{up}A" if up else "") + "\r" + text + TO_SCREEN_END)
         self._out.flush()
         self._drawn = len(shown)
+
+    def _line(self, line: Line, width: int) -> str:
+        return rendered(line, width, colours=self._colours, plain=self.plain)

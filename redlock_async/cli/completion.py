@@ -70,7 +70,8 @@ def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 
 def _words(name: str, parser: argparse.ArgumentParser) -> Words:
-    options, choices = [], []
+    options: list[Option] = []
+    choices: list[str] = []
     for action in parser._actions:  # noqa: SLF001 - as above
         offered = [str(each) for each in action.choices or ()]
         if action.option_strings:
@@ -86,12 +87,12 @@ def _words(name: str, parser: argparse.ArgumentParser) -> Words:
 
 
 def _bash(commands: list[Words]) -> Iterator[str]:
-    yield f"# Completions of {PROG} for bash: eval \"$({PROG} completion bash)\""
+    yield f'# Completions of {PROG} for bash: eval "$({PROG} completion bash)"'
     yield f"{FUNCTION}() {{"
     yield "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} offered= at"
     yield "    COMPREPLY=()"
     yield "    if ((COMP_CWORD == 1)); then"
-    yield f"        COMPREPLY=($(compgen -W '{' '.join(['--help', *COMMANDS])}' -- \"$word\"))"
+    yield f"        {_bash_reply(['--help', *COMMANDS])}"
     yield "        return"
     yield "    fi"
     yield "    case ${COMP_WORDS[1]} in"
@@ -103,14 +104,14 @@ def _bash(commands: list[Words]) -> Iterator[str]:
             yield "            [[ ${COMP_WORDS[at]} == -- ]] || continue"
             yield "            if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((at + 1))"
             yield "            elif declare -F _command_offset >/dev/null; then _command_offset $((at + 1))"
-            yield "            elif ((at == COMP_CWORD - 1)); then COMPREPLY=($(compgen -c -- \"$word\"))"
-            yield "            else COMPREPLY=($(compgen -f -- \"$word\")); fi"
+            yield '            elif ((at == COMP_CWORD - 1)); then COMPREPLY=($(compgen -c -- "$word"))'
+            yield '            else COMPREPLY=($(compgen -f -- "$word")); fi'
             yield "            return"
             yield "        done"
         yield "        case $before in"
         for option in command.options:
             if option.value is not None:
-                reply = f"COMPREPLY=($(compgen -W '{' '.join(option.choices)}' -- \"$word\")); " if option.choices else ""
+                reply = _bash_reply(option.choices) + "; " if option.choices else ""
                 yield f"        {'|'.join(option.spellings)}) {reply}return ;;"
         yield "        esac"
         spellings = " ".join(spelling for option in command.options for spelling in option.spellings)
@@ -121,9 +122,13 @@ def _bash(commands: list[Words]) -> Iterator[str]:
             yield "        [[ $word == -* ]] || return"
         yield "        ;;"
     yield "    esac"
-    yield "    COMPREPLY=($(compgen -W \"$offered\" -- \"$word\"))"
+    yield '    COMPREPLY=($(compgen -W "$offered" -- "$word"))'
     yield "}"
     yield f"complete -F {FUNCTION} {PROG}"
+
+
+def _bash_reply(words: list[str]) -> str:
+    return f"COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\"))"
 
 
 # -- zsh ---------------------------------------------------------------------------------------------------------------
@@ -131,7 +136,7 @@ def _bash(commands: list[Words]) -> Iterator[str]:
 
 def _zsh(commands: list[Words]) -> Iterator[str]:
     yield f"#compdef {PROG}"
-    yield f"# Completions of {PROG} for zsh: eval \"$({PROG} completion zsh)\" behind compinit"
+    yield f'# Completions of {PROG} for zsh: eval "$({PROG} completion zsh)" behind compinit'
     yield f"{FUNCTION}() {{"
     yield "    local -a commands"
     yield "    commands=("
@@ -156,7 +161,7 @@ def _zsh(commands: list[Words]) -> Iterator[str]:
     yield "    esac"
     yield "}"
     # As a file in fpath it is the function's own first call.
-    yield f"if [[ $funcstack[1] == {FUNCTION} ]]; then {FUNCTION} \"$@\"; else compdef {FUNCTION} {PROG}; fi"
+    yield f'if [[ $funcstack[1] == {FUNCTION} ]]; then {FUNCTION} "$@"; else compdef {FUNCTION} {PROG}; fi'
 
 
 def _zsh_option(option: Option) -> Iterator[str]:
@@ -192,7 +197,9 @@ def _fish(commands: list[Words]) -> Iterator[str]:
     for command in commands:
         seen = f"complete -c {PROG} -n '__fish_seen_subcommand_from {command.name}'"
         for option in command.options:
-            names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings)
+            names = " ".join(
+                f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings
+            )
             value = "" if option.value is None else " -x"
             if option.choices:
                 value += f" -a {_fish_quoted(' '.join(option.choices))}"

@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="what is locked")
     parser.add_argument("--force", action="store_true", help="yes, although it is somebody else's")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask; needed where there is no terminal to ask on")
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed where there is no terminal to ask on"
+    )
     add_nodes(parser)
 
 

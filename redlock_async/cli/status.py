@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from redlock_async import Event, NodeStatus, Redlock
 
 from ._client import client, until_a_signal
-from ._node_view import as_json, masters, needed, summary, voting
+from ._node_view import as_json, masters, needed, summary, voting, with_history
 from ._nodes import NO_QUORUM, add_nodes
 from ._terminal import Line, Paper, Screen, Span, harmless, is_live
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="again and again until Ctrl-C: redrawn in place on a terminal, appended elsewhere, a line each with --json",
+        help="again and again, until Ctrl-C: in place on a terminal, appended elsewhere, a line each with --json",
     )
     parser.add_argument(
         "--interval", type=_interval, default=1.0, metavar="S", help="seconds between two looks (default: 1)"
@@ -64,11 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.watch:
         return asyncio.run(_once(redlock, as_text=not arguments.json))
     watch = Watch(redlock, arguments.interval)
-    if arguments.json:
-        show = watch.as_lines
-    else:
-        show = watch.redrawn if is_live(sys.stdout) else watch.appended
-    return asyncio.run(until_a_signal(show()))
+    text = watch.redrawn if is_live(sys.stdout) else watch.appended
+    return asyncio.run(until_a_signal(watch.as_lines() if arguments.json else text()))
 
 
 async def _once(redlock: Redlock, *, as_text: bool) -> int:
@@ -78,7 +75,7 @@ async def _once(redlock: Redlock, *, as_text: bool) -> int:
         await redlock.aclose()
     if as_text:
         paper = Paper(sys.stdout)
-        paper.write([*masters(nodes, paper.width, plain=paper.plain), [], summary(nodes)])
+        paper.write([*masters(nodes, paper.width), [], summary(nodes)])
     else:
         print(json.dumps(as_json(nodes), indent=1))
     return 0 if voting(nodes) >= needed(nodes) else NO_QUORUM
@@ -123,9 +120,10 @@ class Watch:
         await self._look(write)
 
     async def _look(self, show: Callable[[Sequence[NodeStatus]], object]) -> None:
-        end = self._redlock.on_event(self._heard)
         loop = asyncio.get_running_loop()
         try:
+            await self._redlock.status()  # that all of them come up is no news yet
+            self._redlock.on_event(self._heard)
             while True:
                 began = loop.time()
                 nodes = await self._redlock.status()
@@ -134,7 +132,6 @@ class Watch:
                 show(nodes)
                 await asyncio.sleep(max(self._interval - (loop.time() - began), 0.0))
         finally:
-            end()
             await self._redlock.aclose()
 
     def _heard(self, event: Event) -> None:
@@ -149,7 +146,7 @@ class Watch:
 
     def _frame(self, nodes: Sequence[NodeStatus], rows: int, width: int, *, plain: bool) -> Iterator[Line]:
         history = {label: tuple(values) for label, values in self._latencies.items()}
-        table = list(masters(nodes, width, history=history, plain=plain))
+        table = list(with_history(nodes, width, history, plain=plain))
         top = [[*summary(nodes), Span(f"   {_clock()}", "dim")], [], *table]
         room = rows - len(top) - 1
         yield from top

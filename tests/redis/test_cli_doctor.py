@@ -1,0 +1,382 @@
+"""`doctor` finds each of its faults on servers that have it, says what to do, and leaves nothing behind."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import redis
+
+from redlock_async.cli._doctor_checks import checked
+from redlock_async.cli._doctor_probe import examine
+from redlock_async.cli.doctor import PREFIX
+from redlock_async.testing import LocalCluster
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("embedded")]
+
+HOST = "127.0.0.1"
+SECRET = "hush-hush"  # noqa: S105 - looked for in everything that can be seen
+PROGRAM = [sys.executable, "-m", "redlock_async", "doctor"]
+UNFIT = {"independent", "role", "mode", "quorum", "eviction"}
+"""What the contract makes unfit."""
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+@pytest.fixture
+def serve():
+    """A function that starts that many servers with those arguments and returns their URLs."""
+    with contextlib.ExitStack() as stack:
+        yield lambda nodes, *args: stack.enter_context(LocalCluster(nodes, server_args=args)).urls
+
+
+@pytest.fixture
+def connect():
+    """A function that connects another client than ours."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(redis.Redis.from_url(url, socket_timeout=5, decode_responses=True))
+
+
+@pytest.fixture
+def aged(serve, connect):
+    """A function that starts durable servers which have kept their data for an hour."""
+
+    def start(nodes, *args):
+        urls = serve(nodes, *DURABLE, *args)
+        since = round((time.time() - 3600) * 1e6)
+        for url in urls:
+            connect(url).mset({"redlock-async:born": since, "redlock-async:founded": since})
+        return urls
+
+    return start
+
+
+async def examined(urls, **environ):
+    """The checks by their names."""
+    given = {f"REDLOCK_{name}": value for name, value in environ.items()}
+    checks = checked(await examine({"REDLOCK_NODES": ",".join(urls), **given}, PREFIX))
+    found = {each.check: each for each in checks}
+    assert len(found) == len(checks)
+    assert {each.check for each in checks if each.level == "failure"} <= UNFIT
+    assert all(each.remedy for each in checks if each.level != "ok")
+    return found
+
+
+def wrong(checks):
+    """Which are not ok."""
+    return {each.check: each.level for each in checks.values() if each.level != "ok"}
+
+
+def label(url):
+    """What a master is called."""
+    return re.sub(r"^redis://(.*@)?", "", url)
+
+
+# -- a cluster as it should be -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_wrong_with_a_cluster_as_it_should_be(aged, connect, eventually):
+    """And nothing is left on it but the marks of the library."""
+    urls = aged(3)
+    checks = await examined(urls)
+    assert wrong(checks) == {}
+    marks = {"redlock-async:born", "redlock-async:founded", "redlock-async:longest-ttl"}
+    await eventually(lambda: all(set(connect(url).keys()) == marks for url in urls))
+
+
+@pytest.mark.asyncio
+async def test_a_namespace_is_kept_to(aged, connect, eventually):
+    """An ACL may allow no other key; and the marks of another namespace are not touched."""
+    urls = aged(3)
+    checks = await examined(urls, NAMESPACE="app:")
+    assert wrong(checks) == {"age": "warning"}
+    marks = {f"{namespace}redlock-async:{mark}" for namespace in ("", "app:") for mark in ("born", "founded")}
+    await eventually(lambda: all(set(connect(url).keys()) == {*marks, "app:redlock-async:longest-ttl"} for url in urls))
+
+
+# -- what makes it unfit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_one_server_by_two_names_is_found(aged):
+    """By its run id: both names are said."""
+    urls = aged(3)
+    again = urls[0].replace(HOST, "localhost")
+    checks = await examined([*urls, again])
+    assert checks["independent"].level == "failure"
+    assert set(checks["independent"].nodes) == {label(urls[0]), label(again)}
+    assert checks["role"].level == checks["mode"].level == checks["reached"].level == "ok"
+
+
+@pytest.mark.asyncio
+async def test_one_address_given_twice_is_found(aged):
+    """Although no client can be made of it."""
+    urls = aged(3)
+    checks = await examined([*urls, urls[1] + "/1"])
+    assert checks["independent"].level == "failure"
+    assert label(urls[1]) in checks["independent"].found
+    assert checks["number"].level == "warning"
+
+
+@pytest.mark.asyncio
+async def test_a_replica_is_found(aged, serve):
+    """And named, with how to make it a master."""
+    urls = aged(2)
+    (replica,) = serve(1, "--replicaof", *urls[0].removeprefix("redis://").split(":"))
+    checks = await examined([*urls, replica])
+    assert checks["role"].level == "failure"
+    assert checks["role"].nodes == [label(replica)]
+    assert "REPLICAOF NO ONE" in checks["role"].remedy
+    assert checks["reached"].level == "ok"
+
+
+@pytest.mark.asyncio
+async def test_cluster_mode_is_found(aged, serve):
+    """By what the server says of itself."""
+    (clustered,) = serve(1, "--cluster-enabled", "yes")
+    checks = await examined([*aged(2), clustered])
+    assert checks["mode"].level == "failure"
+    assert checks["mode"].nodes == [label(clustered)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("memory", "policy", "level"),
+    [("100mb", "allkeys-lru", "failure"), ("100mb", "volatile-ttl", "failure"), ("0", "allkeys-lru", "warning")],
+)
+async def test_a_policy_that_evicts_is_found(aged, memory, policy, level):
+    """It does harm as soon as there is a limit."""
+    urls = [*aged(2), *aged(1, "--maxmemory", memory, "--maxmemory-policy", policy)]
+    checks = await examined(urls)
+    assert wrong(checks) == {"eviction": level}
+    assert checks["eviction"].nodes == [label(urls[2])]
+    assert policy in checks["eviction"].found
+
+
+@pytest.mark.asyncio
+async def test_masters_that_are_down_are_named_and_too_many_of_them_are_no_quorum(aged):
+    """One of three is a warning."""
+    urls, dead = aged(2), "redis://127.0.0.1:1"
+    checks = await examined([*urls, dead])
+    assert wrong(checks) == {"reached": "warning", "quorum": "warning"}
+    assert checks["reached"].nodes == [label(dead)]
+    assert "cannot be reached" in checks["reached"].found
+    checks = await examined([urls[0], dead, "redis://127.0.0.1:2"])
+    assert checks["quorum"].level == "failure"
+    assert checks["rights"].level == "unknown"
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_password_is_named_and_not_shown(aged, serve):
+    """As the reason why a master cannot be used."""
+    (locked,) = serve(1, "--requirepass", "another")
+    checks = await examined([*aged(2), locked.replace("redis://", f"redis://:{SECRET}@")])
+    assert "invalid username-password pair" in checks["reached"].found
+    assert SECRET not in str(checks)
+
+
+# -- what is worth a warning -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--appendfsync", "everysec"), "aof everysec"),
+        (("--appendfsync", "no"), "aof no"),
+        (("--appendonly", "no", "--save", "3600 1"), "rdb"),
+        (("--appendonly", "no"), "none"),
+    ],
+)
+async def test_weak_persistence_is_found(aged, arguments, said):
+    """Each with what it costs."""
+    urls = [*aged(2), *aged(1, *arguments)]
+    checks = await examined(urls)
+    assert wrong(checks) == {"persistence": "warning"}
+    assert checks["persistence"].nodes == [label(urls[2])]
+    assert f"{said}: a " in checks["persistence"].found
+
+
+@pytest.mark.asyncio
+async def test_a_node_without_its_data_is_found(aged, serve):
+    """It is held out of the vote, and that is said with how long."""
+    urls = [*aged(2), *serve(1, *DURABLE)]
+    checks = await examined(urls)
+    assert wrong(checks) == {"age": "warning", "quorum": "warning"}
+    assert checks["age"].nodes == [label(urls[2])]
+    assert "votes again in" in checks["age"].found
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+async def test_a_number_of_masters_that_wastes_some_is_found(aged, nodes):
+    """And one is no redundancy."""
+    checks = await examined(aged(nodes))
+    assert checks["number"].level == "warning"
+    assert wrong(checks).keys() <= {"number", "quorum"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("rights", "levels", "said"),
+    [
+        ("-client|tracking", {"waking": "warning"}, "poll"),
+        ("-zadd", {"rights": "warning"}, "no fair locks, no read-write locks"),
+        ("-scan", {"rights": "warning"}, "no listing locks"),
+        ("-getset", {"rights": "warning", "quorum": "warning"}, "no locks"),
+        ("-eval -evalsha", {"reached": "warning", "quorum": "warning"}, "ACL lacks a right"),
+        ("-config", {"eviction": "unknown", "persistence": "unknown"}, "may not be asked"),
+        ("-info", dict.fromkeys(("independent", "role", "mode", "versions"), "unknown"), "may not be asked"),
+    ],
+)
+async def test_rights_that_are_missing_are_found(aged, connect, rights, levels, said):
+    """What cannot be done for want of them is tried, one master at a time; the others have them."""
+    urls = aged(3)
+    connect(urls[2]).execute_command("ACL", "SETUSER", "jo", "on", f">{SECRET}", "~*", "&*", "+@all", *rights.split())
+    checks = await examined([*urls[:2], urls[2].replace("redis://", f"redis://jo:{SECRET}@")])
+    assert wrong(checks) == levels
+    for name in levels.keys() - {"quorum"}:
+        assert checks[name].nodes == [label(urls[2])]
+        assert said in checks[name].found
+    assert SECRET not in str(checks)
+
+
+@pytest.mark.asyncio
+async def test_a_master_that_is_far_is_found(embedded):  # noqa: ARG001 - it decides whether there is a cluster at all
+    """Its round trip is a large part of node_timeout."""
+    async with LocalCluster(3, proxied=True, server_args=DURABLE) as cluster:
+        cluster.delay(1, 0.04)
+        far = label(cluster.urls[1])
+        checks = await examined(cluster.urls, NODE_TIMEOUT="0.15")
+    assert checks["latency"].level == "warning"
+    assert checks["latency"].nodes == [far]
+
+
+@contextlib.asynccontextmanager
+async def rewriting(url, pattern, replace):
+    """A proxy before that server that changes what it answers, byte for byte of the same length."""
+    writers, serving = [], []
+
+    async def pump(source, sink, change):
+        with contextlib.suppress(OSError):
+            while data := await source.read(65_536):
+                sink.write(change(data))
+        sink.close()
+
+    async def serve(reader, writer):
+        serving.append(asyncio.current_task())
+        up_reader, up_writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
+        writers.extend((writer, up_writer))
+        await asyncio.gather(
+            pump(reader, up_writer, bytes), pump(up_reader, writer, lambda data: re.sub(pattern, replace, data))
+        )
+
+    async with await asyncio.start_server(serve, HOST, 0) as server:
+        yield f"redis://{HOST}:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*serving)
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_a_clock_that_is_off_is_found(aged):
+    """The one that is off, not those that are right."""
+    urls = aged(3)
+
+    def later(found):
+        return b"*2\r\n$10\r\n%d\r\n" % (int(found[1]) + 90)
+
+    async with rewriting(urls[0], rb"\*2\r\n\$10\r\n(\d{10})\r\n", later) as off:
+        checks = await examined([off, *urls[1:]])
+    assert wrong(checks) == {"clocks": "warning"}
+    assert checks["clocks"].nodes == [label(off)]
+    assert "+90.0 s" in checks["clocks"].found
+
+
+@pytest.mark.asyncio
+async def test_different_versions_are_found(aged):
+    """Each is named with its masters."""
+    urls = aged(3)
+
+    def older(found):
+        return found[1] + b"7" + found[2]
+
+    async with rewriting(urls[2], rb"((?:valkey|redis)_version:)\d(\.)", older) as other:
+        checks = await examined([*urls[:2], other])
+    assert wrong(checks) == {"versions": "warning"}
+    assert re.search(rf"{re.escape(label(other))}: \w+ 7\.", checks["versions"].found)
+
+
+@pytest.mark.asyncio
+async def test_keys_that_cannot_be_removed_are_told(aged, connect):
+    """With how to find them."""
+    urls = aged(3)
+    for url in urls:
+        rules = ("on", f">{SECRET}", "~*", "&*", "+@all", "-del")
+        connect(url).execute_command("ACL", "SETUSER", "jo", *rules)
+    checks = await examined([url.replace("redis://", f"redis://jo:{SECRET}@") for url in urls])
+    assert checks["cleaned up"].level == "warning"
+    assert f"redis-cli --scan --pattern '{PREFIX}" in checks["cleaned up"].found
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def doctor(urls, *arguments, **more):
+    """Run it to its end."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REDLOCK_", "COLUMNS"))}
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={**kept, "REDLOCK_NODES": ",".join(urls), **more},
+    )
+
+
+def test_the_report_has_a_line_for_each_check_and_a_verdict(aged):
+    """In a pipe, each on one line, with what to do behind an arrow; 0 in spite of warnings."""
+    urls = [*aged(2), *aged(1, "--appendfsync", "no")]
+    done = doctor(urls)
+    assert (done.returncode, done.stderr) == (0, "")
+    *checks, empty, verdict = done.stdout.splitlines()
+    assert (empty, verdict) == ("", "fit for locks, 1 warning")
+    assert len(checks) == 15
+    assert [line for line in checks if not line.startswith("ok ")] == [
+        line for line in checks if line.startswith("warning  persistence") and line.endswith("appendfsync always")
+    ]
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_unfit_cluster_ends_with_1(aged, as_json):
+    """For monitoring as well."""
+    urls = aged(2)
+    twin = urls[0].replace(HOST, "localhost").replace("redis://", f"redis://:{SECRET}@")
+    done = doctor([*urls, twin], *(["--json"] if as_json else []))
+    assert done.returncode == 1
+    assert SECRET not in done.stdout + done.stderr
+    if not as_json:
+        assert done.stdout.splitlines()[-1].startswith("unfit for locks (")
+        return
+    found = json.loads(done.stdout)
+    assert found["fit"] is False
+    assert {node["label"] for node in found["nodes"]} >= {label(urls[0]), label(urls[1])}
+
+
+@pytest.mark.parametrize(
+    ("urls", "said"), [([], "no nodes given"), (["localhost:6379"], "not a Redis URL"), (["redis://h:port"], "not a Redis URL")]
+)
+def test_usage_errors_end_with_2(urls, said):
+    """There is nothing to examine."""
+    done = doctor(urls)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
