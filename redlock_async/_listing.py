@@ -40,6 +40,7 @@ OWN = re.compile(rb"(?P<what>[a-z-]+):\{(?P<name>.*)\}(?::(?P<slot>\d{1,4}))?", 
 GLOB = re.compile(
     rb"\\(?P<escaped>.)|(?P<many>\*)|(?P<one>\?)|\[(?P<set>(?:\\.|[^\]\\])*)\]|(?P<open>\[)|(?P<other>.)", re.DOTALL
 )
+MEMBER = re.compile(rb"\\(?P<escaped>.)|(?P<low>.)-(?P<high>.)|(?P<same>.)", re.DOTALL)
 
 
 class Pattern:
@@ -83,11 +84,16 @@ def _regex(found: re.Match[bytes], same: bytes | None) -> bytes:
         return re.escape(same)
     if found["set"] is None:
         return b".*" if found["many"] else b"."
-    members = found["set"]
-    negated = members.startswith(b"^")
-    escaped = re.sub(rb"\\(.)|([\[\]^&~|])", lambda each: re.escape(each[1] or each[2]), members[negated:])
-    # As for the server: nothing is in an empty set, and everything in what is not in it.
-    return b"[%b%b]" % (b"^" if negated else b"", escaped) if escaped else (b"." if negated else b"(?!)")
+    negated = found["set"].startswith(b"^")
+    members = b"".join(_member(each) for each in MEMBER.finditer(found["set"], int(negated)))
+    # As for the servers: nothing is in an empty set, and everything in what is not in one.
+    return b"[%b%b]" % (b"^" if negated else b"", members) if members else (b"." if negated else b"(?!)")
+
+
+def _member(found: re.Match[bytes]) -> bytes:
+    if found["low"] is None:
+        return re.escape(found["escaped"] or found["same"])
+    return b"-".join(map(re.escape, sorted((found["low"], found["high"]))))
 
 
 async def locks(engine: Engine, keys: Keys, pattern: str, *, foreign: bool) -> list[LockRecord]:

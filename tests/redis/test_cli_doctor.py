@@ -251,9 +251,9 @@ async def test_rights_that_are_missing_are_found(aged, connect, rights, levels, 
 async def test_a_master_that_is_far_is_found(embedded):  # noqa: ARG001 - it decides whether there is a cluster at all
     """Its round trip is a large part of node_timeout."""
     async with LocalCluster(3, proxied=True, server_args=DURABLE) as cluster:
-        cluster.delay(1, 0.04)
+        cluster.delay(1, 0.025)
         far = label(cluster.urls[1])
-        checks = await examined(cluster.urls, NODE_TIMEOUT="0.15")
+        checks = await examined(cluster.urls, NODE_TIMEOUT="0.08")
     assert checks["latency"].level == "warning"
     assert checks["latency"].nodes == [far]
 

@@ -1,0 +1,437 @@
+"""`locks`, `inspect`, `release`, `status` and `completion`, run as a user runs them."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+import redis
+
+from redlock_async import LockLost, Redlock
+from redlock_async.cli import COMMANDS
+from redlock_async.cli._node_view import sparkline
+from redlock_async.cli._table import Column, table
+from redlock_async.cli._terminal import Span
+
+pytestmark = pytest.mark.redis
+
+PROGRAM = [sys.executable, "-m", "redlock_async"]
+ORPHAN = "f" * 32 + ":gone"
+ESCAPE = "\x1b"
+PATIENCE = 20
+
+
+def environment(urls, **more):
+    """The caller's, without settings of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REDLOCK_", "COLUMNS", "LINES"))}
+    return {**kept, "REDLOCK_NODES": ",".join(urls), "PYTHONUTF8": "1", **more}
+
+
+def tool(urls, *arguments, stdin="", **more):
+    """Run it to its end."""
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env=environment(urls, **more),
+    )
+
+
+async def meanwhile(urls, *arguments, **more):
+    """The same while this loop holds a lock."""
+    return await asyncio.to_thread(tool, urls, *arguments, **more)
+
+
+class Terminal:
+    """A program on a terminal of some size, of which it is the foreground."""
+
+    def __init__(self, urls, arguments, columns=80, rows=24, **more):
+        self.primary, secondary = pty.openpty()
+        self.text = ""
+        self.resize(columns, rows)
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=secondary,
+            stdout=secondary,
+            stderr=secondary,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one system call
+            env=environment(urls, TERM="xterm-256color", **more),
+        )
+        os.close(secondary)
+
+    def resize(self, columns, rows):
+        """As a user does who drags the window's corner."""
+        fcntl.ioctl(self.primary, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_until(self, pattern):
+        """Read on until that is there."""
+        while not (found := re.search(pattern, self.text)):
+            try:
+                data = os.read(self.primary, 65_536)
+            except OSError:  # how Linux says that nobody has it open any more
+                data = b""
+            assert data, f"{pattern!r} is not in\n{self.text}"
+            self.text += data.decode()
+        return found
+
+    def type(self, text):
+        """Keys."""
+        os.write(self.primary, text.encode())
+
+    def ended(self):
+        """Its exit status, with all that it has said."""
+        with contextlib.suppress(OSError):
+            while data := os.read(self.primary, 65_536):
+                self.text += data.decode()
+        os.close(self.primary)
+        return self.process.wait(PATIENCE)
+
+
+def lines_of(text):
+    """What is seen of each line."""
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip("\r") for line in text.split("\n")]
+
+
+# -- locks, inspect ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_locks_are_listed_and_inspected(nodes):
+    """A row each; all of one by its name; JSON for programs."""
+    with redis.Redis.from_url(nodes[1]) as client:
+        client.set("left", ORPHAN, px=60_000)
+    async with Redlock(nodes, owner="web-1") as redlock, redlock("orders:42") as lease, redlock("a*") as other:
+        done = await meanwhile(nodes, "locks")
+        assert (done.returncode, done.stderr) == (0, "2 held, 1 orphan\n")
+        title, *rows = done.stdout.splitlines()
+        assert title.split() == ["name", "kind", "state", "holder", "votes", "left", "fence"]
+        assert [row.split()[:5] for row in rows] == [
+            ["a*", "lock", "held", "web-1", "5/5"],
+            ["left", "lock", "orphan", "gone", "1/5"],
+            ["orders:42", "lock", "held", "web-1", "5/5"],
+        ]
+        assert ESCAPE not in done.stdout
+        done = await meanwhile(nodes, "inspect", "a*", "--json")
+        (found,) = json.loads(done.stdout)
+        assert (found["name"], found["token"], found["expires"]) == ("a*", other.token, True)
+        done = await meanwhile(nodes, "inspect", "orders:42")
+        assert done.returncode == 0
+        assert f"token     {lease.token}" in done.stdout
+        assert f"fence     {lease.fencing_token}" in done.stdout
+        assert "votes     5/5, 3 are needed: " in done.stdout
+
+
+def test_nothing_locked_is_said_and_is_no_json_of_words(nodes):
+    """On stderr; `inspect` has an exit status for it, for scripts."""
+    done = tool(nodes, "locks")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing is locked\n")
+    done = tool(nodes, "inspect", "x")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "x is free\n")
+    done = tool(nodes, "inspect", "x", "--json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (1, [], "")
+
+
+def test_what_others_wrote_does_nothing_to_a_terminal(nodes):
+    """A name or a label may hold anything."""
+    for url in nodes:
+        with redis.Redis.from_url(url) as client:
+            client.set("\x1b[2Jx", "f" * 32 + ":\x1b]0;owned\x07", px=60_000)
+    done = tool(nodes, "locks")
+    assert "?[2Jx" in done.stdout
+    assert ESCAPE not in done.stdout
+
+
+def test_names_are_cut_to_the_terminal(nodes):
+    """With colours there; a pipe gets all of it."""
+    name = "name:" + "x" * 100
+    for url in nodes:
+        with redis.Redis.from_url(url) as client:
+            client.set(name, ORPHAN, px=60_000)
+    assert name in tool(nodes, "locks").stdout
+    for columns, no_color in ((80, ""), (200, "1")):
+        terminal = Terminal(nodes, ["locks"], columns, NO_COLOR=no_color)
+        assert terminal.ended() == 0
+        assert max(map(len, lines_of(terminal.text))) < columns
+        assert ("\x1b[32mheld" in terminal.text) is not no_color
+        assert (name in terminal.text) is (columns == 200)
+
+
+@pytest.mark.parametrize("command", [["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"]])
+def test_without_a_quorum_each_ends_with_69(command):
+    """And names the masters, not the passwords."""
+    done = tool([f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)], *command)
+    assert done.returncode == 69
+    said = done.stdout if command == ["status"] else done.stderr
+    assert "127.0.0.1:1" in said
+    assert "hush" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"], ["doctor"]]
+)
+def test_without_nodes_each_ends_with_2(command):
+    """And says where to get some."""
+    done = tool([], *command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "REDLOCK_NODES" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["locks"], ["inspect", "x"], ["status"], ["status", "--watch"], ["doctor"], ["completion", "bash"]]
+)
+def test_a_closed_stdout_is_no_traceback(nodes, command):
+    """Nobody reads, from the beginning (`>&-`) or at the end (`| head -0`)."""
+    for url in nodes:
+        with redis.Redis.from_url(url) as client:
+            client.set("x", ORPHAN, px=60_000)
+    if "--watch" not in command:
+        closed = subprocess.run(
+            ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, *command],
+            stderr=subprocess.PIPE, check=False, timeout=PATIENCE, env=environment(nodes),
+        )  # fmt: skip
+        assert b"Traceback" not in closed.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*PROGRAM, *command], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=PATIENCE,
+        env=environment(nodes),
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert b"Traceback" not in done.stderr
+
+
+# -- release -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arguments", "said"), [([], "--force"), (["--force"], "--yes")])
+def test_release_refuses_without_force_and_does_not_ask_a_pipe(nodes, arguments, said):
+    """With 2, and how it can be had."""
+    done = tool(nodes, "release", "x", *arguments, stdin="y\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.asyncio
+async def test_release_by_force_cancels_the_holders_body(nodes):
+    """It says whose it was; a second time there is nobody."""
+    async with Redlock(nodes, owner="web-1") as redlock:
+        inside = asyncio.Event()
+
+        async def body():
+            async with redlock("x"):
+                inside.set()
+                await asyncio.Event().wait()
+
+        holding = asyncio.create_task(body())
+        await inside.wait()
+        done = await meanwhile(nodes, "release", "x", "--force", "--yes")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "web-1" in done.stderr
+        assert done.stderr.endswith("released x\n")
+        with pytest.raises(LockLost):
+            await asyncio.wait_for(holding, 5)
+    done = tool(nodes, "release", "x", "--force", "--yes")
+    assert (done.returncode, done.stderr) == (1, "nobody holds x\n")
+
+
+@pytest.mark.asyncio
+async def test_release_asks_on_a_terminal(nodes):
+    """Nothing happens without a yes, nor when somebody else has it by then."""
+    async with Redlock(nodes, owner="web-1") as redlock:
+        lease = await redlock("x").acquire()
+        question = r"Release x\? .* \[y/N\] "
+
+        def answered(answer, then=lambda: None):
+            terminal = Terminal(nodes, ["release", "x", "--force"])
+            terminal.read_until(question)
+            then()
+            terminal.type(answer)
+            return terminal.ended(), terminal.text
+
+        status, text = await asyncio.to_thread(answered, "\n")
+        assert (status, "nothing was released" in text) == (1, True)
+
+        loop = asyncio.get_running_loop()
+
+        async def another():
+            await lease.release()
+            return await redlock("x").acquire()
+
+        passed = []
+        hand_over = lambda: passed.append(asyncio.run_coroutine_threadsafe(another(), loop).result(5))  # noqa: E731
+        status, text = await asyncio.to_thread(answered, "y\n", hand_over)
+        assert (status, "changed hands" in text) == (1, True)
+        status, text = await asyncio.to_thread(answered, "y\n")
+        assert (status, "released x" in text) == (0, True)
+        await asyncio.wait_for(passed[0].wait_lost(), 5)
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def test_status_shows_every_master(cluster):
+    """What is wrong with one is below the table; JSON has all there is."""
+    cluster.kill(1)
+    done = tool(cluster.urls, "status")
+    assert (done.returncode, done.stderr) == (0, "")
+    labels = [url.removeprefix("redis://") for url in cluster.urls]
+    rows = {row.split()[0]: row.split() for row in done.stdout.splitlines()[1:6]}
+    assert list(rows) == labels
+    assert [rows[label][1] for label in labels] == ["votes", "down", "votes", "votes", "votes"]
+    assert f"  {labels[1]}: cannot be reached" in done.stdout.splitlines()
+    assert done.stdout.splitlines()[-1] == "4 of 5 masters vote, 3 are needed: 1 more may fail"
+    found = json.loads(tool(cluster.urls, "status", "--json").stdout)
+    assert (found["voting"], found["needed"], found["quorum"]) == (4, 3, True)
+    assert [node["up"] for node in found["nodes"]] == [True, False, True, True, True]
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_watch_redraws_in_place_and_leaves_the_terminal_clean(cluster, columns):
+    """What happens meanwhile is told; it follows the window's size, and any signal ends it."""
+    terminal = Terminal(cluster.urls, ["status", "--watch", "--interval", "0.1"], columns)
+    terminal.read_until(r"5 of 5 masters vote, 3 are needed: 2 more may fail")
+    cluster.kill(0)
+    terminal.read_until(r"4 of 5 masters vote")
+    terminal.read_until(r"\d\d:\d\d:\d\d  (\x1b\[\d+m)+127\.0\.0\.1:\d+ went down")
+    cluster.restart(0)
+    terminal.read_until(r"held out for 9\.\d s: it came back without its data|127\.0\.0\.1:\d+ is back")
+    assert max(map(len, lines_of(terminal.text))) < columns
+    assert ("eviction" in terminal.text) is (columns == 200)
+    assert "latency before" in terminal.text
+    terminal.resize(60, 10)
+    before = len(terminal.text)
+    terminal.read_until(r"(?s).{%d}.*\x1b\[9A" % before)
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.ended() == 143
+    assert terminal.text.count("\x1b[?25l") == terminal.text.count("\x1b[?25h") == 1
+    assert terminal.text.endswith("\x1b[?25h")
+
+
+def test_watch_on_no_terminal_appends(nodes):
+    """A time, the table and the verdict for each look, without escapes; with --json a line each; Ctrl-C is 130."""
+    for arguments, pattern in (([], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"), (["--json"], r'^\{"at": \d+')):
+        process = subprocess.Popen(
+            [*PROGRAM, "status", "--watch", "--interval", "0.1", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(nodes),
+        )  # fmt: skip
+        with process:
+            looks, text = 0, ""
+            while looks < 2:
+                line = process.stdout.readline()
+                assert line, process.stderr.read()
+                text += line
+                looks += bool(re.match(pattern, line))
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (130, "")
+        assert ESCAPE not in text
+
+
+@pytest.mark.parametrize("interval", ["0", "x", "nan", "4000"])
+def test_an_interval_has_bounds(interval):
+    """A usage error says which."""
+    done = tool(["redis://127.0.0.1:1"], "status", "--watch", "--interval", interval)
+    assert done.returncode == 2
+    assert "from 0.1 to 3600" in done.stderr
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+LINES = {
+    "": set(COMMANDS),
+    "sta": {"status"},
+    "status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
+    "completion ": {"bash", "zsh", "fish"},
+    "completion f": {"fish"},
+}
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory):
+    """The completions of each shell, in a file."""
+    folder = tmp_path_factory.mktemp("completions")
+    for shell in ("bash", "zsh", "fish"):
+        (folder / shell).write_text(tool([], "completion", shell).stdout)
+    return folder
+
+
+def run_shell(shell, *arguments):
+    """What that shell prints; skipped where it is not installed."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}")
+    done = subprocess.run(
+        [shell, *arguments], capture_output=True, text=True, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_bash_completes(scripts, line):
+    """As it would when TAB is pressed at the end of that line."""
+    words = ["redlock-async", *line.split(" ")]
+    quoted = " ".join(f"'{word}'" for word in words)
+    code = (
+        f"source '{scripts / 'bash'}'; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _redlock_async; "
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    assert set(run_shell("bash", "--norc", "-c", code)) >= LINES[line]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_fish_completes(scripts, line):
+    """By its own way to be asked."""
+    code = f"source '{scripts / 'fish'}'; complete -C 'redlock-async {line}'"
+    assert {each.split("\t")[0] for each in run_shell("fish", "--no-config", "-c", code)} >= LINES[line]
+
+
+def test_zsh_takes_the_completions(scripts):
+    """It reads them; what it offers needs a terminal and its own functions."""
+    run_shell("zsh", "-fn", str(scripts / "zsh"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_option_is_in_the_completions(scripts, shell):
+    """They are made from the parsers, of which none is left out."""
+    text = (scripts / shell).read_text()
+    spelling = "-l {}" if shell == "fish" else "--{}"
+    for option in ("watch", "force", "seconds", "foreign", "prefix", "increments"):
+        assert spelling.format(option) in text
+    assert all(name in text for name in COMMANDS)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [10, 20, 30, 60, None])
+def test_a_table_fits_by_leaving_out_and_cutting_what_may_be(width):
+    """The first column stays to the last."""
+    columns = (Column("name", least=6), Column("spare", spare=2), Column("more", right=True, spare=1))
+    rows = [(Span("n" * 20), Span("s" * 10), Span("1"))]
+    lines = ["".join(span.text for span in line) for line in table(columns, rows, width)]
+    assert lines[0].startswith("name")
+    if width is not None:
+        assert max(map(len, lines)) <= width
+    assert ("spare" in lines[0]) is (width in {30, 60, None})
+
+
+def test_a_sparkline_shows_what_did_not_answer():
+    """And is never empty where something did."""
+    assert sparkline([0.0001, None, 1.0], 1.0, plain=False) == "▁x█"
+    assert sparkline([0.0001, None, 1.0], 1.0, plain=True) == ".x@"
