@@ -339,6 +339,7 @@ async def test_acl_user_suffices(cluster):
                 await lease.extend()
             async with redlock("orders:1", fencing=fencing, ttl=1, hold_at_least=0.05):
                 assert await redlock.inspect("orders:1") is not None
+                assert [each.name for each in await redlock.locks("orders:*")] == ["orders:1"]
         await redlock.force_release("orders:1")
         for node in await redlock.status():
             assert node.votes

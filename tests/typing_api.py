@@ -19,6 +19,7 @@ from redlock_async import (
     Lease,
     Lock,
     LockLost,
+    LockRecord,
     LockTimeout,
     NodeStatus,
     NotHeld,
@@ -271,6 +272,12 @@ async def operators() -> None:
         assert_type(holder.owner, str | None)
         assert_type(holder.remaining, float)
         assert_type(holder.held, bool)
+    assert_type(await redlock.locks(), list[LockRecord])
+    for record in await redlock.locks("orders:*", foreign=True):
+        assert_type(record.owner, str | None)
+        assert_type(record.remaining, float | None)
+        assert_type(record.waiting, tuple[str | None, ...])
+        assert_type(record.held, bool)
     assert_type(await redlock.force_release("x"), bool)
     semaphore = await redlock.inspect_semaphore("x")
     assert_type(semaphore, SemaphoreStatus | None)

@@ -371,7 +371,8 @@ def test_an_unfit_cluster_ends_with_1(aged, as_json):
 
 
 @pytest.mark.parametrize(
-    ("urls", "said"), [([], "no nodes given"), (["localhost:6379"], "not a Redis URL"), (["redis://h:port"], "not a Redis URL")]
+    ("urls", "said"),
+    [([], "no nodes given"), (["localhost:6379"], "not a Redis URL"), (["redis://h:port"], "not a Redis URL")],
 )
 def test_usage_errors_end_with_2(urls, said):
     """There is nothing to examine."""
@@ -379,4 +380,3 @@ def test_usage_errors_end_with_2(urls, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-

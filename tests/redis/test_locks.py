@@ -41,7 +41,7 @@ async def test_every_kind_is_listed_with_its_holder(nodes, namespace):
         latch = b.latch("batch", count=3)
         await latch.count_down("one")
         async with asyncio.timeout(5):
-            while not all(each.waiting for each in await a.locks("[qd]*")):
+            while not all(each.waiting for each in await a.locks("[qd]*")):  # noqa: ASYNC110 - masters have no event
                 await asyncio.sleep(0.01)
         found = told(await b.locks())
         assert len(found) == 8
@@ -117,7 +117,7 @@ async def test_keys_of_others_are_listed_only_when_they_are_asked_for(nodes, cli
 
 @pytest.mark.asyncio
 async def test_masters_are_read_in_portions_and_nothing_of_it_is_tracked(nodes, clients):
-    """SCAN, a thousand keys at a time; never KEYS. A tracked key would cost the server memory, and wakers their place."""
+    """SCAN, a thousand keys at a time, and never KEYS; a tracked key would cost the server memory."""
     for client in clients:
         client.mset({f"cache:{number}": "x" for number in range(3500)})
         client.config_resetstat()

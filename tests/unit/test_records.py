@@ -45,7 +45,9 @@ def test_what_is_left_is_told_by_the_last_node_that_is_needed():
 @pytest.mark.parametrize(("silent", "state"), [(0, "orphan"), (1, "orphan"), (2, "partial"), (3, "partial")])
 def test_only_what_silent_nodes_cannot_make_up_for_is_an_orphan(silent, state):
     """One vote of five; and it must have been there both times."""
-    seen = panel(5, 5 - silent).of_name("x", [Seen(MINE, 5.0, None)] + [None] * (4 - silent), [Context()] * (5 - silent))
+    seen = panel(5, 5 - silent).of_name(
+        "x", [Seen(MINE, 5.0, None)] + [None] * (4 - silent), [Context()] * (5 - silent)
+    )
     (record,) = confirmed(seen, seen, silent)
     assert record.state == state
     (other,) = confirmed([], seen, silent)
@@ -82,7 +84,7 @@ def test_a_latch_is_as_open_as_any_node_says():
 
 def test_names_of_one_token_belong_together():
     """They were taken at once."""
-    records = [LockRecord(name, "lock", "held", 3, 3, 2, token="t") for name in ("a", "b")]
+    records = [LockRecord(name, "lock", "held", 3, 3, 2, token=MINE.decode()) for name in ("a", "b")]
     assert [each.names for each in joined(records)] == [("a", "b"), ("a", "b")]
 
 
