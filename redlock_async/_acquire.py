@@ -189,6 +189,12 @@ class Acquire(Round):
             votes[held.token] = votes.get(held.token, 0) + 1
         return max(votes.items(), key=lambda vote: (vote[0] is not None, vote[1]), default=(None, 0))
 
+    @property
+    def named(self) -> bool:
+        """Whether a majority named the same holder: that one has it."""
+        token, votes = self.holder()
+        return token is not None and votes >= self._voters.needed
+
     def in_front(self) -> Held | None:
         """One of the refusals that named who is most in the way."""
         token, _ = self.holder()

@@ -194,7 +194,8 @@ class Contest:
             return None  # a plain SET does not tell who holds it, nor whether it is a lock: ask in the form that does
         self.asked = True
         if left <= 0:
-            raise self._over()
+            await self._second_thought(round_, left)
+            return None
         chance = self._chance(round_)
         woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
         last = chance.seconds >= left and not woken
@@ -205,6 +206,26 @@ class Contest:
         self._raced = woken or chance.race
         probe = self._raced and self._lost_races >= RACES and self._claim.probes
         return self._first_choice() if probe else None
+
+    async def _second_thought(self, round_: Acquire, left: float) -> None:
+        """With no time to wait: give up if somebody has it, and return if it may be that nobody does.
+
+        Contenders that try once, at the same moment, can split the votes. If each took the others for a holder, nobody
+        would have it: a job that all machines start by the same cron would be skipped by all of them.
+        """
+        ground, claim = self._ground, self._claim
+        once = self._options.wait == 0 and claim.exclusive and claim.races
+        if not once or self._trouble is not None or round_.named or left + ground.node_timeout <= 0:
+            raise self._over()
+        # Long enough for those who have not answered yet, too: they may name the same.
+        await asyncio.sleep(ground.round_trip + ground.random.uniform(0, self._spread()))
+        if round_.named:
+            raise self._over()
+        self._lost_races += 1
+
+    def _spread(self) -> float:
+        """Seconds over which contenders that split the votes come back."""
+        return min(self._ground.retry_delay, self._ground.round_trip * (1 << min(self._lost_races, 10)))
 
     def _chance(self, round_: Acquire) -> Chance:
         """When another attempt is worth it."""
@@ -219,8 +240,7 @@ class Contest:
         unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
         if self._claim.races and not round_.one_only and votes + unknown < ground.needed:
             # The votes were split and nobody won. Whoever comes back first should find the others still away.
-            spread = min(ground.retry_delay, ground.round_trip * 2 ** min(self._lost_races, 10))
-            return Chance(ground.random.uniform(0, spread), race=True)
+            return Chance(ground.random.uniform(0, self._spread()), race=True)
         expires = round_.free_in()
         # Reports of an expiry can be late by seconds, so a timer is always set; the jitter spreads those who see it.
         soonest = jittered if expires is None else expires + ground.random.uniform(0.001, 0.02)

@@ -79,6 +79,8 @@ MOST = 24
 """Steps of one operation at which it is cancelled."""
 
 LOCKS = ("plain", "fenced", "uneven", "several", "several fenced", "semaphore", "read", "write", "fair")
+SHARED = ("read", "fair")
+"""Of which a refusal by a minority is an answer: they have several holders, or the nodes put them in order."""
 WAYS = ("task", "twice", "timeout", "scope")
 
 
@@ -138,6 +140,8 @@ def _of_trying(s):
         return {"conflict"}
     # Where enough fail to rule a quorum out, and somebody holds it too, it depends on who answers first.
     found = {"held"} if held else set()
+    if 0 < held < s.needed and s.kind not in SHARED:
+        found.add("done")  # a minority's holder has nothing: it asks again, and what is wrong with others may be over
     found |= {"unavailable"} if failed > s.spare else set()
     # With no time for another try it says what it must be when all that have not answered yet are like most that have.
     guessed = 2 * conflicts > s.spare + 1 and failed > s.spare
