@@ -24,6 +24,7 @@ from .fair import FairLock
 from .latch import Latch
 from .lease import Lease
 from .lock import Lock
+from .once import Once
 from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
 
@@ -41,6 +42,7 @@ __all__ = [
     "LockTimeout",
     "NodeStatus",
     "NotHeld",
+    "Once",
     "QuorumUnavailable",
     "ReadLock",
     "Redlock",

@@ -41,6 +41,8 @@ class Body:
         """The block has ended. A cancellation of our own never gets out of here: LockLost replaces it."""
         holding = self._holding
         holding.no_longer(self._scope.cancel)
+        if exc_type is not None:
+            holding.failed()
         if asyncio.current_task() is not self._task:
             await holding.release()
             raise RedlockError(

@@ -77,6 +77,7 @@ class Holding(Term):
         "owned_turn",
         "reached",
         "reentrant",
+        "retry_failed",
         "token",
         "votes",
     )  # fmt: skip
@@ -102,6 +103,7 @@ class Holding(Term):
         self.fence = fence
         self.acquired_at = granted_at
         self.hold_at_least = options.hold_at_least
+        self.retry_failed = options.retry_failed
         self.votes = votes
         """Bit mask of the nodes known to hold it."""
         self.reached = reached
@@ -176,8 +178,21 @@ class Holding(Term):
     def over(self) -> None:
         """A lost lease is not valid any more: free what may be left of it."""
         if self.until != -math.inf:
+            # What max_hold has ended is a body that was long enough, not a lock that somebody else may have by now.
+            kept_ms = self._kept_ms() if self.capped else 0
             self.until = -math.inf
-            self.keeper.end(self)
+            self.keeper.end(self, retain_ms=kept_ms)
+
+    def failed(self) -> None:
+        """The body raised, or was cancelled."""
+        if self.retry_failed:
+            self.hold_at_least = 0.0
+
+    def _kept_ms(self) -> int:
+        """For how long the name is to stay locked after the end, for `hold_at_least`."""
+        if not self.hold_at_least:
+            return 0
+        return max(math.ceil((self.hold_at_least - (self.keeper.now() - self.acquired_at)) * 1000), 0)
 
     def check(self) -> None:
         """Notice a deadline that passed while nobody looked."""
@@ -225,10 +240,9 @@ class Holding(Term):
             self.depth -= 1
             return
         keeper = self.keeper
-        kept = self.hold_at_least and self.hold_at_least - (keeper.now() - self.acquired_at)
         self.phase = Phase.RELEASED
         self.until = -math.inf
-        round_ = keeper.end(self, retain_ms=math.ceil(kept * 1000) if kept > 0 else 0)
+        round_ = keeper.end(self, retain_ms=self._kept_ms())
         if await round_.outcome is Verdict.WON:
             return
         if round_.refused > round_.spare:

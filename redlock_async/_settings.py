@@ -99,7 +99,8 @@ def checked_ttl(value: object, drift_factor: float) -> float:
     return ttl
 
 
-def _flag(option: str, value: object) -> bool:
+def flag(option: str, value: object) -> bool:
+    """True or False, or a ConfigurationError that names the option."""
     if not isinstance(value, bool):
         msg = f"{option} is True or False, not {shown(value)}"
         raise ConfigurationError(msg)
@@ -122,9 +123,12 @@ class Options:
     max_hold: float | None = None
     """Renewal stops there. None: a body that never ends holds for ever."""
     hold_at_least: float = 0.0
-    """The name stays locked for at least this long after it was acquired, however quick the body was."""
+    """The name stays locked for at least this long after it was acquired, however quick the body was, and though
+    max_hold ended it."""
     reentrant: bool = False
     """Whether the task that holds it may enter again."""
+    retry_failed: bool = False
+    """Whether a body that raises frees the name at once: hold_at_least is then for those that end well."""
 
     def with_overrides(
         self,
@@ -143,18 +147,14 @@ class Options:
         if not 0 <= hold <= LONGEST:
             msg = f"hold_at_least must be from 0 seconds to 36,600 days, not {shown(hold_at_least)}"
             raise ConfigurationError(msg)
-        most = None if max_hold is None else positive("max_hold", max_hold)
-        if most is not None and hold > most:
-            msg = f"hold_at_least={shown(hold_at_least)} is longer than max_hold={shown(max_hold)}"
-            raise ConfigurationError(msg)
         return Options(
             ttl=self.ttl if ttl is None else checked_ttl(ttl, drift_factor),
             wait=self.wait if wait is DEFAULT else _wait(wait),
-            fencing=self.fencing if fencing is None else _flag("fencing", fencing),
-            renew=_flag("renew", renew),
-            max_hold=most,
+            fencing=self.fencing if fencing is None else flag("fencing", fencing),
+            renew=flag("renew", renew),
+            max_hold=None if max_hold is None else positive("max_hold", max_hold),
             hold_at_least=hold,
-            reentrant=_flag("reentrant", reentrant),
+            reentrant=flag("reentrant", reentrant),
         )
 
     def waiting(self, wait: Duration | Default | None, option: str = "wait") -> Options:
@@ -210,13 +210,13 @@ class Settings:
             msg = f"owner is a printable label of 1 to 200 characters, not {shown(owner)}"
             raise ConfigurationError(msg)
         return cls(
-            options=Options(ttl=checked_ttl(ttl, drift), wait=_wait(wait), fencing=_flag("fencing", fencing)),
+            options=Options(ttl=checked_ttl(ttl, drift), wait=_wait(wait), fencing=flag("fencing", fencing)),
             node_timeout=positive("node_timeout", node_timeout),
             retry_delay=positive("retry_delay", retry_delay),
             drift_factor=drift,
             namespace=namespace,
             owner=label,
-            strict_restart=_flag("strict_restart", strict_restart),
+            strict_restart=flag("strict_restart", strict_restart),
         )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from . import _listing, _operators
 from ._claim import Claim
@@ -29,27 +29,13 @@ from .fair import FairLock
 from .latch import Latch
 from .lease import Detached, Lease, read_detached
 from .lock import Lock
-from .locked import Conflict, check_conflict, under
+from .locked import Conflict, Locked, LockedOrSkipped, LockOptions, Using, decorator
+from .once import Once, Terms
 from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
 
 if TYPE_CHECKING:
     from ._dial import Source
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class _Locked(Protocol):
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
-        """The function under a lock."""
-        ...
-
-
-class _LockedOrSkipped(Protocol):
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
-        """The function under a lock, or None."""
-        ...
 
 
 class Redlock:
@@ -245,20 +231,38 @@ class Redlock:
         )
         return WriteLock(self._engine, Write(self._keys, name, fenced=options.fencing), options)
 
+    def once(
+        self,
+        name: str,
+        /,
+        *,
+        every: Duration,
+        hold: Duration | None = None,
+        retry_failed: bool = False,
+        ttl: Duration | None = None,
+        fencing: bool | None = None,
+        max_hold: Duration | None = None,
+    ) -> Once:
+        """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand."""
+        terms = Terms.checked(
+            every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
+        )
+
+        def make(name: str) -> Lock:
+            options = terms.of(self._settings.options, self._settings.drift_factor)
+            return Lock(self._engine, self._mutex((name,), options), options)
+
+        return Once(make, name)
+
     @overload
     def locked(
         self,
         template: str,
         *,
         on_conflict: Literal["wait", "raise"] = "wait",
-        ttl: Duration | None = ...,
-        wait: Duration | Default | None = ...,
-        fencing: bool | None = ...,
-        renew: bool = ...,
-        max_hold: Duration | None = ...,
-        hold_at_least: Duration = ...,
-        reentrant: bool = ...,
-    ) -> _Locked: ...
+        using: Using | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked: ...
 
     @overload
     def locked(
@@ -266,29 +270,19 @@ class Redlock:
         template: str,
         *,
         on_conflict: Literal["skip"],
-        ttl: Duration | None = ...,
-        wait: Duration | Default | None = ...,
-        fencing: bool | None = ...,
-        renew: bool = ...,
-        max_hold: Duration | None = ...,
-        hold_at_least: Duration = ...,
-        reentrant: bool = ...,
-    ) -> _LockedOrSkipped: ...
+        using: Using | None = None,
+        **options: Unpack[LockOptions],
+    ) -> LockedOrSkipped: ...
 
-    def locked(self, template: str, *, on_conflict: Conflict = "wait", **options: Any) -> Any:
+    def locked(
+        self, template: str, *, on_conflict: Conflict = "wait", using: Using | None = None, **options: Any
+    ) -> Any:
         """Decorate a coroutine function to run under the lock that its arguments name: `@locked("import:{user_id}")`.
 
         When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
+        `using` makes another kind of lock of the name: `redlock.fair`, or `partial(redlock.semaphore, permits=4)`.
         """
-        check_conflict(on_conflict)
-        # Now rather than at the first call; without the client's own settings, which a module that is being imported
-        # may not have yet.
-        Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
-
-        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
-            return under(lambda name: self(name, **options), template, function, on_conflict)
-
-        return decorate
+        return decorator(self, template, on_conflict, using, options)
 
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process.

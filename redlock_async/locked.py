@@ -1,20 +1,53 @@
-"""The decorator: a coroutine function that runs under a lock named after its arguments."""
+"""The decorators: a coroutine function that runs under a lock named after its arguments."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import string
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Literal, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 from ._errors import ConfigurationError, LockTimeout, shown
-from .lock import Lock
+from ._primitive import Primitive
+from ._settings import Default, Duration, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Conflict = Literal["wait", "skip", "raise"]
+
+
+class Locked(Protocol):
+    """A decorator whose function always has a result."""
+
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The function under a lock."""
+        ...
+
+
+class LockedOrSkipped(Protocol):
+    """A decorator whose function may be left out."""
+
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
+        """The function under a lock, or None."""
+        ...
+
+
+class LockOptions(TypedDict, total=False):
+    """What the plain lock takes, and so does its decorator."""
+
+    ttl: Duration | None
+    wait: Duration | Default | None
+    fencing: bool | None
+    renew: bool
+    max_hold: Duration | None
+    hold_at_least: Duration
+    reentrant: bool
+
+
+Using = Callable[[str], Primitive[Any]]
+"""What makes a lock of a name: `redlock.fair`, or `functools.partial(redlock.semaphore, permits=4)`."""
 
 
 def check_conflict(on_conflict: object) -> None:
@@ -23,13 +56,54 @@ def check_conflict(on_conflict: object) -> None:
         raise ConfigurationError(f"on_conflict is 'wait', 'skip' or 'raise', not {shown(on_conflict)}")
 
 
+def decorator(
+    plain: Callable[..., Primitive[Any]],
+    template: str,
+    on_conflict: Conflict,
+    using: Using | None,
+    options: Mapping[str, Any],
+) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R | None]]]:
+    """What `locked` returns: all that can be checked without a client's settings is checked here.
+
+    A module that is being imported may have no settings yet, and a mistake should not wait for the first call.
+    """
+    check_conflict(on_conflict)
+    if using is None:
+        Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
+        make: Using = functools.partial(plain, **options)
+    else:
+        _check_using(using, options)
+        make = functools.partial(_made, using)
+    return lambda function: under(make, template, function, on_conflict)
+
+
+def _check_using(using: object, options: Mapping[str, Any]) -> None:
+    if not callable(using) or inspect.iscoroutinefunction(using):
+        raise ConfigurationError(f"using is what makes a lock of a name, as redlock.fair does, not {shown(using)}")
+    if options:
+        raise ConfigurationError(
+            f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as in "
+            "functools.partial(redlock.fair, ttl=30)"
+        )
+
+
+def _made(using: Using, name: str) -> Primitive[Any]:
+    lock = using(name)
+    if not isinstance(lock, Primitive):
+        raise ConfigurationError(
+            f"using made {shown(lock)} of {shown(name)}: it must make a lock, as redlock.fair, redlock.read, "
+            "redlock.write and functools.partial(redlock.semaphore, permits=4) do"
+        )
+    return lock
+
+
 def under(
-    make: Callable[[str], Lock], template: str, function: Callable[P, Awaitable[R]], on_conflict: Conflict
+    make: Using, template: str, function: Callable[P, Awaitable[R]], on_conflict: Conflict
 ) -> Callable[P, Coroutine[Any, Any, R | None]]:
     """That function under the lock its arguments name."""
     if not inspect.iscoroutinefunction(function):
         called = getattr(function, "__qualname__", function)
-        raise ConfigurationError(f"locked() decorates coroutine functions (async def), not {shown(called)}")
+        raise ConfigurationError(f"locked() and once() decorate coroutine functions (async def), not {shown(called)}")
     signature = inspect.signature(function)
     if missing := _fields(template) - set(signature.parameters):
         raise ConfigurationError(
@@ -52,6 +126,16 @@ def under(
             return await function(*args, **kwargs)
 
     return locked
+
+
+def constant(template: str) -> str:
+    """The name that a template without arguments stands for."""
+    if fields := _fields(template):
+        raise ConfigurationError(
+            f"the lock name {shown(template)} needs {', '.join(sorted(fields))}, which the arguments of a decorated "
+            "function would give: without one, give the whole name (a brace in it is written twice)"
+        )
+    return template.format()
 
 
 def _fields(template: str) -> set[str]:

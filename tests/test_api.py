@@ -23,7 +23,7 @@ PARTS = ("Guarantee:", "What can break it:", "Cost:", "Cancellation:")
 PUBLIC = {name: getattr(redlock_async, name) for name in redlock_async.__all__}
 CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
 # What can be acquired or counted down is a primitive, and promises something; so does what it yields.
-PRIMITIVES = {name: each for name, each in CLASSES.items() if {"acquire", "count_down"} & set(dir(each))}
+PRIMITIVES = {name: each for name, each in CLASSES.items() if {"try_acquire", "count_down"} & set(dir(each))}
 PRIMITIVES["Lease"] = redlock_async.Lease
 
 
@@ -106,7 +106,7 @@ def test_public_functions_methods_and_properties_have_docstrings():
 
 def test_there_are_primitives():
     """The next test is about something."""
-    assert {"Lock", "Lease"} <= set(PRIMITIVES)
+    assert {"Lock", "Lease", "Once", "Latch"} <= set(PRIMITIVES)
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))

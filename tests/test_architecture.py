@@ -30,6 +30,7 @@ LAYERS = (
     ("_primitive",),
     ("lock", "semaphore", "rwlock", "fair", "latch"),
     ("locked",),
+    ("once",),
     ("client",),
     ("__init__",),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import Any, assert_type
 
 from redis.asyncio import ConnectionPool, Redis
@@ -23,6 +24,7 @@ from redlock_async import (
     LockTimeout,
     NodeStatus,
     NotHeld,
+    Once,
     QuorumUnavailable,
     Redlock,
     RedlockError,
@@ -168,6 +170,36 @@ async def returns_nothing() -> None:
     """None either way."""
 
 
+@redlock.locked("import:{user_id}", using=redlock.fair)
+async def in_order(user_id: int) -> Report:
+    """Any kind of lock, and there is always a result."""
+    return Report(user_id)
+
+
+@redlock.locked("import:{user_id}", on_conflict="skip", using=partial(redlock.semaphore, permits=4, ttl=30))
+async def a_few_at_a_time(user_id: int) -> Report:
+    """It may have been skipped."""
+    return Report(user_id)
+
+
+@redlock.locked("prices", on_conflict="raise", using=lambda name: redlock.read(name, wait=None))
+async def reads() -> int:
+    """What makes the lock may be a function of one's own."""
+    return 1
+
+
+@redlock.locked("prices", using=redlock.write)
+async def writes() -> int:
+    """Its lease is another type; the function's result is not."""
+    return 1
+
+
+@redlock.once("report:{tenant}", every=timedelta(days=1), hold=3600, retry_failed=True, ttl=30, max_hold=600)
+async def nightly(tenant: str, *, full: bool = False) -> Report:
+    """It may be another's turn."""
+    return Report(tenant, full)
+
+
 class Service:
     """Methods are decorated as functions are."""
 
@@ -203,6 +235,14 @@ async def calls(service: Service) -> None:
     assert_type(await service.method(number=5), str)
     assert_type(await Service.of_class(5), bytes)
     assert_type(await Service.static(5), int | None)
+    assert_type(await in_order(42), Report)
+    assert_type(await a_few_at_a_time(user_id=42), Report | None)
+    assert_type(await reads(), int)
+    assert_type(await writes(), int)
+    assert_type(await nightly("acme", full=True), Report | None)
+    once = redlock.once("report", every=60)
+    assert_type(once, Once)
+    assert_type(await once.try_acquire(), Lease | None)
     later = waits(42)
     await assert_type(later, Coroutine[Any, Any, Report])
 
@@ -215,6 +255,12 @@ async def wrong_calls(service: Service) -> None:
     await service.method("5")  # type: ignore[arg-type]
     redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
     redlock.locked("x", tll=5)  # type: ignore[call-overload]
+    redlock.locked("x", using=redlock.latch)  # type: ignore[arg-type]
+    redlock.locked("x", using=redlock.semaphore)  # type: ignore[arg-type]
+    redlock.locked("x", using=redlock.fair("x"))  # type: ignore[call-overload]
+    redlock.once("x")  # type: ignore[call-arg]
+    redlock.once("x", every="1 day")  # type: ignore[arg-type]
+    await nightly(42)  # type: ignore[arg-type]
     redlock()  # type: ignore[call-arg]
     redlock("x", tll=5)  # type: ignore[call-arg]
     redlock(b"x")  # type: ignore[arg-type]

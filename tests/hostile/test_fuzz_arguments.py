@@ -236,6 +236,46 @@ def test_the_decorator(template, on_conflict):
     taken_or_refused("locked()", lambda: client.locked("x")(template))
 
 
+@quick
+@given(option=st.sampled_from(["hold", "ttl", "fencing", "max_hold"]), value=anything)
+@example("hold", 60)
+@example("hold", timedelta.max)
+@example("ttl", 1e-9)
+def test_once(option, value):
+    """A period, what is held of it, and what the lock takes; before there is a loop."""
+    taken_or_refused("every", lambda: client.once("x", every=value))
+    taken_or_refused("retry_failed", lambda: client.once("x", every=60, retry_failed=value))
+    taken_or_refused(option, lambda: client.once("x", every=60, **{option: value}))
+
+
+@quick
+@given(name=words)
+@example("{a}")
+@example("{{a}}")
+@example("x" * 5000)
+def test_names_of_once(name):
+    """As a template, and as a whole name."""
+
+    async def job(): ...
+
+    taken_or_refused("name", lambda: client.once(name, every=60)(job))
+    taken_or_refused("name", lambda: client.once(name, every=60).try_acquire())
+
+
+@quick
+@given(value=anything)
+@example(lambda name: client.latch(name, count=1))
+@example(asyncio.sleep)
+@example(client)
+def test_what_makes_the_lock_of_a_decorator(value):
+    """Anything but None, which stands for the plain lock."""
+
+    async def job(): ...
+
+    if value is not None:
+        taken_or_refused("using", lambda: client.locked("x", using=value)(job))
+
+
 def detached(**changes):
     """A text as `Lease.detach` writes it, but for these."""
     fields = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, redlock
+from redlock_async import ConfigurationError, FairLock, LockTimeout, QuorumUnavailable, Redlock, redlock
 from redlock_async.locked import check_conflict, under
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -196,6 +196,54 @@ def test_decorating_with_the_global_client_reads_no_environment(monkeypatch):
     """A module that decorates must be importable where there are no nodes."""
     monkeypatch.delenv("REDLOCK_NODES", raising=False)
     assert inspect.iscoroutinefunction(redlock.locked("import:{user_id}", ttl=30)(job))
+
+
+# Other kinds of locks
+
+
+@pytest.mark.parametrize("using", ["fair", 5, Redlock(NODES).fair("x"), job])
+def test_what_makes_the_lock_is_checked_when_decorating(using):
+    """A lock instead of what makes one, a name, a coroutine function: as far as it shows without calling it."""
+    with pytest.raises(ConfigurationError, match=r"using is what makes a lock of a name, as redlock\.fair does"):
+        redlock.locked("x", using=using)
+
+
+def test_options_beside_what_makes_the_lock_are_refused():
+    """They would be the plain lock's; the message names them, and how to give them."""
+    with pytest.raises(ConfigurationError, match=r"max_hold, ttl beside using.*functools\.partial"):
+        redlock.locked("x", using=redlock.fair, ttl=5, max_hold=60)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "using", [str, lambda name: Redlock(NODES).latch(name, count=1), lambda _: None, lambda name: {"name": name}]
+)
+async def test_what_is_no_lock_is_refused_when_it_is_made(using):
+    """A latch protects nothing; the message says what was made and what would do."""
+    locked = redlock.locked("import:{user_id}", using=using)(job)
+    with pytest.raises(ConfigurationError, match=r"using made .* of 'import:1': it must make a lock, as redlock\.fair"):
+        await locked(1)
+
+
+@pytest.mark.asyncio
+async def test_what_makes_the_lock_is_given_the_name(monkeypatch):
+    """Of each call; and what it makes is what is taken."""
+    client, names, taken = Redlock(NODES), [], []
+
+    def fair(name):
+        names.append(name)
+        return client.fair(name)
+
+    async def acquire(self, wait=None):
+        taken.append((type(self).__name__, self.names, wait))
+        return FakeLock()
+
+    monkeypatch.setattr(FairLock, "acquire", acquire)
+    locked = client.locked("import:{user_id}", using=fair, on_conflict="skip")(job)
+    await locked(1)
+    await locked(2)
+    assert names == ["import:1", "import:2"]
+    assert taken == [("FairLock", ("import:1",), 0), ("FairLock", ("import:2",), 0)]
 
 
 # Calling
