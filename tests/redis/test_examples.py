@@ -1,0 +1,136 @@
+"""The examples, run as a reader would run them, against masters of this machine."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TTL = 1.5
+
+
+def started(cluster, name, *arguments):
+    """That example as a process, which is told of the masters as a reader's is."""
+    return subprocess.Popen(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        env=os.environ | {"REDLOCK_NODES": ",".join(cluster.urls)},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+class Election:
+    """Three processes of the example, and the journal that their leaders write."""
+
+    def __init__(self, cluster, path):
+        self.path = path
+        self.candidates = {
+            name: started(cluster, "leader_election", name, f"--journal={path}", f"--ttl={TTL}")
+            for name in ("anna", "bert", "cleo")
+        }
+
+    def entries(self):
+        """(fence, leader) in the order of writing."""
+        if not self.path.exists():
+            return []
+        with closing(sqlite3.connect(self.path, timeout=5)) as journal:
+            try:
+                return journal.execute("SELECT fence, leader FROM journal ORDER BY rowid").fetchall()
+            except sqlite3.OperationalError:
+                return []  # not created yet
+
+    def leader(self):
+        """Whoever has written last."""
+        return self.entries()[-1][1]
+
+    def end(self):
+        """Leave nothing running; returns what each said."""
+        said = {}
+        for name, process in self.candidates.items():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+            said[name] = process.communicate(timeout=10)[0]
+        return said
+
+
+@pytest.fixture
+def election(cluster, tmp_path):
+    """An election under way."""
+    running = Election(cluster, tmp_path / "journal.sqlite")
+    yield running
+    running.end()
+
+
+def one_at_a_time(entries):
+    """The leaders in their order, each with a fence of its own, and no entry behind that of a later one."""
+    fences = [fence for fence, _ in entries]
+    assert fences == sorted(fences)
+    terms = list(dict.fromkeys(entries))
+    assert len({fence for fence, _ in terms}) == len(terms), "two leaders with one fence"
+    return [leader for _, leader in terms]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+async def test_another_leads_when_the_leader_is_gone(by, election, eventually):
+    """Within the ttl when it was killed, at once when it was asked to stop."""
+    await eventually(election.entries, within=10)
+    first = election.leader()
+    await eventually(lambda: len(election.entries()) > 5)
+    election.candidates[first].send_signal(by)
+    election.candidates[first].wait(timeout=5)
+    before = len(election.entries())
+    took = await eventually(lambda: len(election.entries()) > before, within=10)
+    print(f"{by.name}: the next leader has written after {took:.2f} s; the ttl is {TTL} s")
+    assert took < (TTL + 0.5 if by is signal.SIGKILL else 0.5)
+    assert one_at_a_time(election.entries()) == [first, election.leader()]
+    said = election.end()
+    assert (f"{first} stops" in said[first]) == (by is signal.SIGINT)
+
+
+@pytest.mark.asyncio
+async def test_a_leader_that_stood_still_writes_nothing_late(election, eventually):
+    """Stopped for longer than its lease, it steps down when it goes on; what it was about to write is refused."""
+    await eventually(election.entries, within=10)
+    first, written = election.leader(), len(election.entries())
+    await eventually(lambda: len(election.entries()) > written)  # it rests now, and does not hold SQLite's own lock
+    election.candidates[first].send_signal(signal.SIGSTOP)
+    await eventually(lambda: election.leader() != first, within=10)
+    second = election.leader()
+    election.candidates[first].send_signal(signal.SIGCONT)
+    await asyncio.sleep(0.5)  # for what it might write now
+    assert one_at_a_time(election.entries()) == [first, second]
+    assert f"{first} steps down" in election.end()[first]
+
+
+def test_one_machine_writes_the_report(cluster):
+    """Six are told to at the same moment, one does; and again later: it is written already."""
+    machines = [started(cluster, "nightly_report", "acme") for _ in range(6)]
+    said = [machine.communicate(timeout=20)[0] for machine in machines]
+    assert all(machine.returncode == 0 for machine in machines)
+    assert sorted(said) == ["another machine writes it, or has written it\n"] * 5 + ["written: /reports/acme.pdf\n"]
+    other = started(cluster, "nightly_report", "globex")
+    assert other.communicate(timeout=20)[0] == "written: /reports/globex.pdf\n"
+
+
+def test_an_outage_of_the_locks_is_an_error_of_the_program(cluster):
+    """So that cron says so."""
+    for index in range(3):
+        cluster.kill(index)
+    begun = time.monotonic()
+    report = subprocess.run(
+        [sys.executable, EXAMPLES / "nightly_report.py", "acme"],
+        env=os.environ | {"REDLOCK_NODES": ",".join(cluster.urls)},
+        capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert report.returncode == 1
+    assert "QuorumUnavailable" in report.stderr
+    assert report.stdout == ""
+    print(f"said so after {time.monotonic() - begun:.2f} s")
