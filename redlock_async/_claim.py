@@ -50,6 +50,9 @@ class Claim:
     exclusive: ClassVar[bool] = True
     """Whether the holder keeps the others of its process waiting, or passes its turn on once it has its lease."""
 
+    shared: ClassVar[bool] = False
+    """Whether any number may hold it together: then those of one process need not ask one after the other."""
+
     names: tuple[str, ...]
     turns: tuple[bytes, ...]
     """The queues of this process that a task must head before it asks the nodes, in the order to enter them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -79,6 +79,8 @@ class Contest:
     _trouble: Exception | None = None
     last_error: Exception | None = None
     asked = False
+    queue_up: Callable[[Contest], Awaitable[bool]] | None = None
+    """Of one that asks without having the turn: takes it, and returns whether that took a while."""
 
     def __init__(self, ground: Arena, claim: Claim, options: Options, deadline: float | None) -> None:
         self._ground = ground
@@ -196,6 +198,8 @@ class Contest:
         if left <= 0:
             await self._second_thought(round_, left)
             return None
+        if self.queue_up is not None and await self.queue_up(self):
+            return None  # what was answered before is old
         chance = self._chance(round_)
         woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
         last = chance.seconds >= left and not woken

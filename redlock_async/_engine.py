@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Protocol
 
 from . import _forks
@@ -171,7 +172,7 @@ class Engine:
             if options.ttl > self.masters.longest_ttl:
                 self.masters.use_ttl(options.ttl)
             # The turn on the only name, when it is free, without a coroutine: the common case.
-            alone = len(claim.turns) == 1 and self.turns.take(claim.turns[0])
+            alone = claim.shared or (len(claim.turns) == 1 and self.turns.take(claim.turns[0]))
             run = 0 if alone else await self._enter(claim, options, deadline)
             holding = await self._contend(claim, options, deadline, run)
         except LockTimeout:
@@ -193,11 +194,7 @@ class Engine:
         try:
             for key in claim.turns:
                 if not turns.take(key):
-                    left = None if deadline is None else deadline - self.now()
-                    if left is not None and left <= 0 and not self._knows(claim, key):
-                        left = self.node_timeout  # tried once, by somebody else, just now: that will tell
-                    if not await turns.wait(key, left):
-                        raise self._not_my_turn(claim, key, options)  # noqa: TRY301 - what was taken is left below
+                    await self._queue(claim, key, options, deadline)
                     turn = turns.get(key)
                     run = max(run, turn.run if turn is not None else 0)
                 taken += 1
@@ -206,6 +203,29 @@ class Engine:
                 turns.leave(key)
             raise
         return run
+
+    async def _queue(self, claim: Claim, key: bytes, options: Options, deadline: float | None) -> None:
+        """Wait behind the others of this process that want that name."""
+        left = None if deadline is None else deadline - self.now()
+        if left is not None and left <= 0 and not self._knows(claim, key):
+            left = self.node_timeout  # tried once, by somebody else, just now: that will tell
+        if not await self.turns.wait(key, left):
+            raise self._not_my_turn(claim, key, options)
+
+    async def _queue_up(self, claim: Claim, options: Options, deadline: float | None, contest: Contest) -> bool:
+        """One that shares, and was refused or finds others who were, waits as all do: one of them asks for all."""
+        turns, (key,) = self.turns, claim.turns
+        turn = turns.get(key)
+        if turn is not None:
+            self.unwatch(claim.watched, contest)  # it asks nobody meanwhile
+            try:
+                await self._queue(claim, key, options, deadline)
+            finally:
+                self.watch(claim.watched, contest)
+        if turns.take(key) if turn is None else turns.get(key) is turn:
+            contest.queue_up = None
+            turns.begin(claim.turns, contest)
+        return turn is not None
 
     def _knows(self, claim: Claim, key: bytes) -> bool:
         turn = self.turns.get(key)
@@ -227,9 +247,14 @@ class Engine:
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin(self)
         contest = Contest(self, claim, options, deadline)
-        self.turns.begin(claim.turns, contest)
+        if claim.shared:
+            contest.queue_up = partial(self._queue_up, claim, options, deadline)
+        else:
+            self.turns.begin(claim.turns, contest)
         self.watch(claim.watched, contest)
         try:
+            if contest.queue_up is not None and self.turns.get(claim.turns[0]) is not None:
+                await contest.queue_up(contest)
             if run >= LONGEST_RUN:
                 self.turns.rest(claim.turns)
                 # Other processes have been told that it is free, and are two trips behind us.
@@ -248,7 +273,7 @@ class Engine:
         )
         round_.won = holding
         holding.owned_turn = claim.exclusive
-        self._leave(claim, contest, pass_on=not claim.exclusive)
+        self._leave(claim, contest, pass_on=not claim.exclusive, won=True)
         if withdrawn is not None and not claim.exclusive:
             self._wake_own(claim, ())  # the nodes report it to others, not to us
         self.adopt(holding)
@@ -276,10 +301,14 @@ class Engine:
             else:
                 waiting.remove(who)
 
-    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool) -> None:
+    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool, won: bool = False) -> None:
         self.unwatch(claim.watched, contest)
+        if contest.queue_up is not None:
+            return  # it never had the turn
         for key in claim.turns:
-            if pass_on:
+            if won and claim.shared:
+                self.turns.open(key)
+            elif pass_on:
                 self.turns.leave(key)
             elif (turn := self.turns.get(key)) is not None:
                 turn.contest = None

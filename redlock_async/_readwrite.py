@@ -52,6 +52,7 @@ class Read(Claim):
 
     kind: ClassVar[str] = "read"
     exclusive: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
 
     def __init__(self, keys: Keys, name: str, *, fenced: bool) -> None:
         self.names = (name,)

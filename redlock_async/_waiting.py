@@ -82,7 +82,7 @@ class Turns:
         except asyncio.CancelledError:
             if place.cancelled() or not place.result():
                 queue.pop(place, None)
-            else:
+            elif self._turns.get(key) is turn:
                 self.leave(key)
             raise
         finally:
@@ -104,6 +104,13 @@ class Turns:
                 place.set_result(True)
                 return
         del self._turns[key]
+
+    def open(self, key: bytes) -> None:
+        """End the queue: all who are in it may ask at once, and nobody has the turn."""
+        queue = self._turns.pop(key).queue
+        for place in queue or ():
+            if not place.done():
+                place.set_result(True)
 
 
 def _give_up(place: asyncio.Future[bool]) -> None:

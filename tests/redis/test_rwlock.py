@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -49,6 +50,28 @@ async def in_another_task(awaitable):
 
 
 # Who excludes whom
+
+
+@pytest.mark.asyncio
+async def test_sharing_a_name_costs_little(nodes, fencing):
+    """Readers of one name are at most half as fast as readers of a name each: medians of what is measured in turns."""
+    async with Redlock(nodes, fencing=fencing) as one, Redlock(nodes, fencing=fencing) as two:
+
+        async def reader(client, name):
+            for _ in range(40):
+                async with client.read(name):
+                    pass
+
+        async def rate(name):
+            begun = time.perf_counter()
+            await asyncio.gather(*(reader((one, two)[number % 2], name(number)) for number in range(20)))
+            return 20 * 40 / (time.perf_counter() - begun)
+
+        await rate("warm {}".format)
+        rates = [(await rate(lambda _: "doc"), await rate("doc {}".format)) for _ in range(5)]
+        shared, apart = (statistics.median(each) for each in zip(*rates, strict=True))
+        print(f"readers of one name {shared:.0f} pairs/s, of a name each {apart:.0f}: {apart / shared:.2f} x")
+        assert apart <= 2 * shared
 
 
 @pytest.mark.asyncio
@@ -382,6 +405,35 @@ async def test_a_dead_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually):
             released = time.monotonic()
         async with await waiting:
             assert time.monotonic() - released < CLEAN_WITHIN
+
+
+@pytest.mark.asyncio
+async def test_a_killed_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually):
+    """A process that dies reading: no later than its ttl, though others read and renew all the while."""
+    ttl, code = (
+        0.8,
+        (
+            "import asyncio, sys; from redlock_async import Redlock\n"
+            "async def main():\n"
+            "    async with Redlock(sys.argv[2:], ttl=float(sys.argv[1])) as redlock, redlock.read('doc'):\n"
+            "        print('in', flush=True); await asyncio.sleep(60)\n"
+            "asyncio.run(main())"
+        ),
+    )
+    async with Redlock(nodes, ttl=0.6) as one, one.read("doc"):
+        dying = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, str(ttl), *nodes, stdout=asyncio.subprocess.PIPE
+        )
+        assert await dying.stdout.readline() == b"in\n"
+        await asyncio.sleep(2 * ttl)
+        assert readers(eyes) == [2] * 5, "it is renewed"
+        dying.kill()
+        await dying.wait()
+        took = await eventually(lambda: readers(eyes) == [1] * 5, within=2 * ttl)
+        print(f"a killed reader was gone after {took:.2f} s; its ttl was {ttl} s")
+        # Pruned by whatever a reader or a writer sends next: here the other's renewal, a third of its ttl later.
+        assert took < ttl + 0.6 / 3 + CLEAN_WITHIN
+    await clean(eyes, eventually)
 
 
 @pytest.mark.asyncio
