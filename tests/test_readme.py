@@ -1,4 +1,4 @@
-"""The README is true: its snippets run, its tables name what exists.
+"""The README and the pages in docs/ are true: their snippets run, their links lead somewhere, tables name what exists.
 
 The convention for a ```python block:
 
@@ -6,7 +6,7 @@ The convention for a ```python block:
   `async for` may stand at the top level.
 - The URLs in it are replaced, in the order of their first appearance, by those of the masters. REDLOCK_NODES is set to
   all of them, and `redlock_async.redlock` is a client that has not been used.
-- The names in `stand_ins` are there without an import: `redlock`, and what the README calls the reader's own code.
+- The names in `stand_ins` are there without an import: `redlock`, and what the pages call the reader's own code.
 - An invisible line before it, `<!-- not run: reason -->`, keeps it from being run. They are listed in `NOT_RUN`.
 
 FastAPI and aiohttp applications are not only defined but served.
@@ -32,8 +32,12 @@ from redlock_async import LockTimeout, Redlock, RedlockError
 from redlock_async.client import DefaultRedlock
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-TEXT = README.read_text("utf-8")
-NOT_RUN: set[str] = set()  # the reasons given in the README
+PAGES = {
+    page.relative_to(README.parent).as_posix(): page.read_text("utf-8")
+    for page in (README, *sorted((README.parent / "docs").glob("*.md")))
+}
+TEXT = PAGES["README.md"]
+NOT_RUN: set[str] = set()  # the reasons given on the pages
 LONGEST = 20.0  # seconds one snippet may take
 
 BLOCK = re.compile(
@@ -46,24 +50,26 @@ URL = re.compile(r"(?:rediss?|unix)://[^\"'\s,\]]+")
 class Block:
     """One ```python block."""
 
+    page: str
     line: int
     source: str
     reason: str | None
 
     def __repr__(self):
-        return f"line {self.line}"
+        return f"{self.page} line {self.line}"
 
     def compiled(self, urls) -> CodeType:
-        """The block with its URLs replaced; errors show the README's own lines."""
+        """The block with its URLs replaced; errors show the page's own lines."""
         known = {}
         source = URL.sub(lambda found: known.setdefault(found[0], urls[len(known) % len(urls)]), self.source)
         source = "\n" * (self.line - 1) + source
-        return compile(source, str(README), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        return compile(source, str(README.parent / self.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 BLOCKS = [
-    Block(TEXT.count("\n", 0, match.start("source")) + 1, match["source"], match["reason"])
-    for match in BLOCK.finditer(TEXT)
+    Block(page, text.count("\n", 0, match.start("source")) + 1, match["source"], match["reason"])
+    for page, text in PAGES.items()
+    for match in BLOCK.finditer(text)
 ]
 
 
@@ -99,7 +105,7 @@ async def run(block, urls, monkeypatch):
         names = stand_ins(redlock)
         try:
             async with asyncio.timeout(LONGEST):
-                result = eval(block.compiled(urls), names)  # noqa: S307 - our own README
+                result = eval(block.compiled(urls), names)  # noqa: S307 - our own page
                 if inspect.isawaitable(result):
                     await result
         finally:
@@ -109,8 +115,8 @@ async def run(block, urls, monkeypatch):
 
 
 def block_with(text):
-    """The one block that contains that text."""
-    (block,) = [block for block in BLOCKS if text in block.source]
+    """The one block of the README that contains that text."""
+    (block,) = [block for block in BLOCKS if text in block.source and block.page == "README.md"]
     return block
 
 
@@ -135,8 +141,9 @@ def test_only_listed_snippets_are_not_run():
 
 def test_no_snippet_is_missed():
     """Every ```python fence was found, and no other spelling of it is used."""
-    assert len(BLOCKS) == TEXT.count("```python")
-    assert not re.search(r"```(py|python3|pycon)\n", TEXT)
+    for page, text in PAGES.items():
+        assert sum(block.page == page for block in BLOCKS) == text.count("```python"), page
+        assert not re.search(r"```(py|python3|pycon)\n", text), page
 
 
 @pytest.mark.asyncio
@@ -310,12 +317,20 @@ def test_keys_are_those_of_the_package():
 
 
 def test_links_lead_somewhere():
-    """Every link to a section has its section, and every file that is named exists."""
+    """Every link to a section or a page has it, and every file that is named exists."""
     headings = {
-        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        for heading in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+        page: {
+            re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        }
+        for page, text in PAGES.items()
     }
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
+    for page, text in PAGES.items():
+        for path, section in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
+            target = (README.parent / page).parent / path if path else README.parent / page
+            assert target.exists(), f"{page}: {path}"
+            if section:
+                assert section in headings[target.resolve().relative_to(README.parent).as_posix()], f"{page}: {section}"
     layout = [cell for row in table("| file | what lives there |") for cell in re.findall(r"`([^`]+)`", row[0])]
     assert [each for each in layout if not (README.parent / "redlock_async" / each).exists()] == []
 
@@ -398,7 +413,10 @@ def test_snippets_are_typed(tmp_path):
     async def undo() -> None: ...
     """
     parts = [textwrap.dedent(head)]
-    parts += [f"async def line_{block.line}() -> None:\n{textwrap.indent(block.source, '    ')}" for block in BLOCKS]
+    parts += [
+        f"async def snippet_{number}() -> None:  # {block!r}\n{textwrap.indent(block.source, '    ')}"
+        for number, block in enumerate(BLOCKS)
+    ]
     file = tmp_path / "snippets.py"
     file.write_text("\n".join(parts), "utf-8")
     done = subprocess.run(
