@@ -192,8 +192,9 @@ def _broken(url: str) -> str:
         return "no host"  # it would take the one on this machine
     if scheme == "unix" and "/" not in rest.partition("?")[0]:
         return "no path"
-    if scheme in {"redis", "rediss"} and "@" in rest.removeprefix(authority):
-        return "a password with / ? # in it that is not percent-encoded"  # it would take what stands before for a port
+    if "@" in rest.removeprefix(authority):
+        # It would take what stands before for a port, or for a socket's path, which is shown.
+        return "a user or password with / ? # in it that is not percent-encoded"
     return ""
 
 

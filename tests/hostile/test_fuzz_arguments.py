@@ -355,6 +355,7 @@ def test_the_end_of_a_password_is_not_taken_for_an_option_and_shown():
     """As redis-py would, of one with a question mark in it."""
     for url in (
         f"unix://:a?{SECRET}@/run/r.sock",
+        f"unix:///:{SECRET}@",
         f"unix:///run/r.sock?{SECRET}@=1",
         f"unix://a?b:{SECRET}@/run/r.sock?db=1",
         f"redis://:a?{SECRET}@h",
