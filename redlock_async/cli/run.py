@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import math
 import os
 import signal
@@ -16,7 +15,8 @@ from typing import Any, NoReturn
 from redlock_async import ConfigurationError, Redlock
 
 from . import PROG, positive
-from ._nodes import add_nodes, environment
+from ._client import client
+from ._nodes import add_nodes
 from ._run_holder import AnyLock, Holder
 from ._run_job import Job, Link, Signals, let_go_of_standard_files
 
@@ -119,10 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command under the lock, and return the exit status."""
     if not arguments.command:
         raise ConfigurationError(f"no command given: {USAGE}")
-    logging.getLogger("redlock_async").addHandler(logging.NullHandler())  # we say what matters of it
-    environ = environment(arguments)
-    redlock = Redlock.from_env(environ)
-    ttl = environ.get("REDLOCK_TTL", "").strip()
+    redlock = client(arguments)
+    ttl = os.environ.get("REDLOCK_TTL", "").strip()
     if "ttl" not in arguments and ttl and float(ttl) < SHORTEST:
         raise ConfigurationError(
             f"REDLOCK_TTL={ttl} is too short for a command to end in: give --ttl, from {SHORTEST:g} on"
