@@ -76,7 +76,7 @@ class Keys:
     def around(self, name: str) -> tuple[bytes, ...]:
         """All that may be stored for a name besides its lock and a semaphore's slots, as locks_context.lua takes it."""
         writer = self.waiting_writer(name)
-        return (self.readers(name), writer, *self.queue(name), self.semaphore(name)[0], *self.latch(name))
+        return (self.readers(name), writer, *self.queue(name), *self.semaphore(name), *self.latch(name))
 
     def fence(self, key: bytes) -> bytes:
         """The register that orders the holders of a key. Bounded in number, so it needs no expiry."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from ._aside import Aside
+from ._contest import owner_of
 from ._engine import Engine
 from ._errors import ConfigurationError, KeyConflict, QuorumUnavailable, shown
 from ._keys import LONGEST_NAME, RESERVED, Keys
@@ -214,13 +215,16 @@ class Look:
             raise KeyConflict(f"{name!r} is no lock: its key holds another type of value", names=(name,))
         panel = self._panel
         permits: dict[str, int | None] = {}
+        waiting: dict[str, tuple[str | None, ...]] = {}
         for index, name in enumerate(names):
             contexts = [context[index] for _, context in answers]
             records += panel.of_name(name, [seen[index] for seen, _ in answers], contexts)
+            many = dict.fromkeys(each.wants_many for each in contexts if each.wants_many is not None)
+            waiting[name] = tuple(owner_of(hint.partition(b":")[2]) for hint in many)
             permits[name] = max((each.permits for each in contexts if each.permits is not None), default=None)
         slots = [(name, slot) for name, seen in names.items() for slot in range(max(seen, permits[name] or 0))]
         for some in _portions(slots, LOCKS):
-            records += await self._slots(some, permits)
+            records += await self._slots(some, permits, waiting)
         return records
 
     async def _both(
@@ -234,12 +238,17 @@ class Look:
         asked = [key for lock in locks for key in (lock, self._keys.fence(lock))]
         return await aside.ask(Call("locks_look", len(asked), *asked).pack_with_source(), _locks)
 
-    async def _slots(self, slots: Sequence[tuple[str, int]], permits: Mapping[str, int | None]) -> list[LockRecord]:
+    async def _slots(
+        self,
+        slots: Sequence[tuple[str, int]],
+        permits: Mapping[str, int | None],
+        waiting: Mapping[str, tuple[str | None, ...]],
+    ) -> list[LockRecord]:
         locks = [b"%b:%d" % (self._keys.semaphore(name)[0], slot) for name, slot in slots]
         answers = await self.ask(partial(self._seen, locks))
         panel = self._panel
         return [
-            replace(each, slot=slot, permits=permits[name])
+            replace(each, slot=slot, permits=permits[name], waiting=waiting[name])
             for index, (name, slot) in enumerate(slots)
             for each in panel.holders(name, "semaphore", [seen[index] for seen in answers])
         ]
@@ -289,10 +298,10 @@ def _contexts(reply: object) -> list[Context]:
     return [_context(*each) for each in cast("list[list[Any]]", reply)]
 
 
-def _context(readers: list[Any], writer: list[Any], queue: list[Any], fair: int, permits: Any, latch: Any) -> Context:
-    tokens, left, (hint,) = readers[::2], readers[1::2], writer
+def _context(readers: list[Any], hints: list[Any], queue: list[Any], fair: int, permits: Any, latch: Any) -> Context:
+    tokens, left, (writer, many) = readers[::2], readers[1::2], hints
     numbers = [*left, fair, *(() if permits is None else (permits,)), *(latch or ())]
-    words = [*tokens, *queue, *(() if hint is None else (hint,))]
+    words = [*tokens, *queue, *(hint for hint in hints if hint is not None)]
     if {*map(type, numbers)} != {int} or not {*map(type, words)} <= {bytes}:
         raise TypeError
     known = None
@@ -300,4 +309,4 @@ def _context(readers: list[Any], writer: list[Any], queue: list[Any], fair: int,
         count, counted, opened, ms = latch
         known = (count, counted, bool(opened), _seconds(ms))
     shares = {token: ms / 1000 for token, ms in zip(tokens, left, strict=True)}
-    return Context(shares, hint, tuple(queue), bool(fair), permits, known)
+    return Context(shares, writer, many, tuple(queue), bool(fair), permits, known)

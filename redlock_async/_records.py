@@ -73,6 +73,8 @@ class Context:
 
     readers: Mapping[bytes, float] = field(default_factory=dict)
     writer: bytes | None = None
+    wants_many: bytes | None = None
+    """Who waits for several slots of a semaphore, behind how many and a colon."""
     queue: Sequence[bytes] = ()
     fair: bool = False
     permits: int | None = None

@@ -69,6 +69,23 @@ async def test_every_kind_is_listed_with_its_holder(nodes, namespace):
 
 
 @pytest.mark.asyncio
+async def test_several_slots_of_a_semaphore_and_changed_permits_are_told(nodes, clients):
+    """A record a slot, of one holder; whoever waits for many is named with each, and they are freed together."""
+    async with Redlock(nodes, owner="a") as a, Redlock(nodes, owner="b") as b:
+        lease = await a.semaphore("gpu", permits=2).acquire(count=2)
+        await a.change_permits("gpu", 3)
+        for client in clients:
+            client.set("redlock-async:semaphore-hint:{gpu}", "3:" + ORPHAN, px=60_000)
+        found = await b.locks("gpu")
+        assert [(each.slot, each.permits, each.owner, each.votes) for each in found] == [(0, 3, "a", 5), (1, 3, "a", 5)]
+        assert {each.fence for each in found} == {lease.fencing_token}
+        assert {each.waiting for each in found} == {("gone",)}
+        assert [(each.slot, each.token) for each in await b.locks()] == [(0, lease.token), (1, lease.token)]
+        assert await b.force_release("gpu")
+        await lease.wait_lost()
+
+
+@pytest.mark.asyncio
 async def test_what_is_left_on_a_minority_is_an_orphan(nodes, clients):
     """And what never expires is told as such."""
     for client in clients[:2]:
