@@ -138,13 +138,14 @@ def _zsh(commands: list[Words]) -> Iterator[str]:
     yield f"#compdef {PROG}"
     yield f'# Completions of {PROG} for zsh: eval "$({PROG} completion zsh)" behind compinit'
     yield f"{FUNCTION}() {{"
-    yield "    local -a commands"
-    yield "    commands=("
+    # Not `commands`: that is what zsh itself finds programs in.
+    yield "    local -a offered"
+    yield "    offered=("
     for name, purpose in COMMANDS.items():
         yield f"        {_quoted(f'{name}:{purpose}')}"
     yield "    )"
     yield "    if ((CURRENT == 2)); then"
-    yield "        _describe command commands"
+    yield "        _describe command offered"
     yield "        return"
     yield "    fi"
     yield "    local command=$words[2]"
@@ -156,7 +157,7 @@ def _zsh(commands: list[Words]) -> Iterator[str]:
         if command.choices:
             specifications.append(_quoted(f"1:argument:({' '.join(command.choices)})"))
         elif command.runs:
-            specifications += [_quoted("1:name:"), _quoted("*::command:_normal")]
+            specifications += [_quoted("1:name:"), _quoted("*:::command:_normal")]
         yield f"    {command.name}) _arguments -S {' '.join(specifications)} ;;"
     yield "    esac"
     yield "}"
