@@ -29,11 +29,12 @@ async def test_closing_a_busy_client_leaves_no_keys(nodes, eyes, eventually):
     """Hundreds of releases, with as many acquires under way: all of them arrive before the connections end."""
     for _ in range(5):
         redlock = Redlock(nodes)
-        await asyncio.gather(*(redlock(f"held{number}").acquire() for number in range(300)))
+        held = await asyncio.gather(*(redlock(f"held{number}").acquire() for number in range(300)))
         under_way = [asyncio.ensure_future(redlock(f"new{number}").acquire()) for number in range(300)]
         await asyncio.sleep(0)
         await redlock.aclose()
         await asyncio.gather(*under_way, return_exceptions=True)
+        assert all(lease.lost for lease in held)
         await eventually(lambda: not eyes.keys(), within=1)
 
 
