@@ -422,7 +422,7 @@ def wake_up_is_lost():
 @mutant("mixed")
 def turn_is_not_passed_on():
     """A cancelled waiter keeps its turn."""
-    with patch.object(_engine.Engine, "_leave", lambda self, claim, contest, *, pass_on: None):  # noqa: ARG005 - its signature
+    with patch.object(_engine.Engine, "_leave", lambda self, claim, contest, *, pass_on, won=False: None):  # noqa: ARG005 - its signature
         yield
 
 
