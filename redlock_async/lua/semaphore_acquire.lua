@@ -32,28 +32,22 @@ end
 local hint = redis.call('GET', KEYS[2])
 local ahead = hint and tonumber(string.match(hint, '^%d+')) or 0
 if ahead > wanted then return {ahead, redis.call('PTTL', KEYS[2]), hint} end
-local taken
-if wanted == 1 then
-  local key = KEYS[ARGV[8] + 3]
-  if not redis.call('SET', key, ARGV[3], 'NX', 'PX', ARGV[4]) then taken = key end
-else
-  for i = 8, #ARGV do
-    local key = KEYS[ARGV[i] + 3]
-    if redis.call('EXISTS', key) == 1 then taken = key break end
-  end
-  if not taken then
-    for i = 8, #ARGV do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end
-  end
+-- Reading a slot arms client tracking on it: the caller is told when it is freed.
+local holder
+for i = 8, #ARGV do
+  holder = redis.call('GET', KEYS[ARGV[i] + 3])
+  if holder then break end
 end
-if taken then
+if not holder then
+  for i = 8, #ARGV do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end
+else
   -- Not at every attempt: each time it changes, those that it holds back are told.
   if ARGV[6] ~= '' and ahead < wanted then
     redis.call('SET', KEYS[2], ARGV[6], 'PX', ARGV[7])
     -- For others of the same process: our own write disarmed client tracking on it.
     redis.call('EXISTS', KEYS[2])
   end
-  -- Reading a slot arms client tracking on it: the caller is told when it is freed.
-  local answer, times = {redis.call('GET', taken), -1}, {}
+  local answer, times = {holder, -1}, {}
   for i = 3, permits + 2 do
     local left = redis.call('PTTL', KEYS[i])
     if left == -2 then

@@ -35,7 +35,7 @@ def test_a_hundred_tasks_reach_half_the_floor(nodes):
 
 def test_every_contender_is_in_every_scenario_or_named_as_missing(nodes):
     """On masters that are given: those that need their own are missing, with the way to have them."""
-    scenarios = ("one", "block", "nodes-3")
+    scenarios = ("one", "block", "tasks-10", "hot", "handover", "nodes-3")
     told = benchmarks(nodes, "--seconds=0.05", "--rounds=1", *(f"--scenario={name}" for name in scenarios))
     results = {(result["scenario"], result["contender"]): result for result in told["results"]}
     everywhere = {result["contender"] for result in told["results"]}

@@ -542,7 +542,7 @@ async def test_split_votes_settle(nodes, eyes):
         assert await redlock("x").try_acquire() is None
         started = time.monotonic()
         await (await redlock("x").acquire()).release()
-        assert time.monotonic() - started < 0.8
+        assert time.monotonic() - started < 0.55
 
 
 async def test_decorator(nodes):

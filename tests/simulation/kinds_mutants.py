@@ -189,10 +189,12 @@ def reader_secures_without_reading():
 @mutant("semaphore")
 def slots_are_added_up():
     """A majority of nodes with any slot free is enough."""
-    taking = "if not redis.call('SET', key, ARGV[3], 'NX', 'PX', ARGV[4]) then"
+    taking = (
+        "if not holder then\n  for i = 8, #ARGV do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end"
+    )
     any_slot = (
         "local any = false for i = 3, permits + 2 do "
-        "any = any or redis.call('SET', KEYS[i], ARGV[3], 'NX', 'PX', ARGV[4]) end if not any then"
+        "any = any or redis.call('SET', KEYS[i], ARGV[3], 'NX', 'PX', ARGV[4]) end if any then"
     )
     with rewritten("semaphore_acquire", (taking, any_slot)):
         yield
@@ -229,7 +231,7 @@ def only_one_slot_is_tried():
 @mutant("semaphore")
 def a_slot_is_taken_over():
     """Whoever has it."""
-    with rewritten("semaphore_acquire", ("ARGV[3], 'NX', 'PX', ARGV[4]", "ARGV[3], 'PX', ARGV[4]")):
+    with rewritten("semaphore_acquire", ("if holder then break end", "holder = false")):
         yield
 
 
@@ -238,13 +240,13 @@ def some_of_the_slots_will_do():
     """Who wants several takes those that are free on a node, and the node counts."""
     with rewritten(
         "semaphore_acquire",
-        ("then taken = key break end", "then taken = not taken and 1 or taken + 1 end"),
-        ("if not taken then\n", "if taken ~= wanted then taken = nil\n"),
+        ("local holder\n", "local holder\nlocal lacking = 0\n"),
+        ("if holder then break end", "if holder then lacking = lacking + 1 end"),
+        ("if not holder then\n", "if lacking < wanted then\n"),
         (
             "do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end",
             "do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'NX', 'PX', ARGV[4]) end",
         ),
-        ("{redis.call('GET', taken), -1}", "{ARGV[3], -1}"),
     ):
         yield
 
