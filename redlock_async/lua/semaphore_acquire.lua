@@ -4,7 +4,7 @@
 -- ARGV[1]  permits   ARGV[2] how many of KEYS are slots: permits, or more
 -- ARGV[3]  holder token   ARGV[4] ttl in ms   ARGV[5] fencing candidate: the caller's wall clock in µs
 -- ARGV[6]  what to leave as the hint if it is refused, or empty: no hint   ARGV[7] its ttl in ms
--- ARGV[8]  and on: the wanted slots, from 0
+-- ARGV[8..]  the wanted slots, from 0
 -- Returns the fence (1 when not fenced) if granted, else {holder token of a wanted slot, ms until so many have expired that
 -- there are enough (-1: never), the free slots...}; {slots, ms, hint} when somebody waits for so many, who comes first;
 -- {number in use} where that is larger than the slots given, which must then be given, to see whether any of them is held;
