@@ -346,7 +346,7 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
     taken = {node.index: answer.before for node, answer in answers if answer.before is not None}
     if sum(engine.nodes[index].abstains is None for index in taken) >= engine.needed:
         return
-    _take_back(engine, key, ours, before | taken)
+    await _taken_back(engine, key, ours, before | taken)
     beyond = [list(answer.held) for _, answer in answers]
     if any(beyond):
         raise _in_the_way(engine, name, permits, beyond)
@@ -359,12 +359,25 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
     )
 
 
-def _take_back(engine: Engine, key: bytes, ours: bytes, before: Mapping[int, bytes]) -> None:
+def _take_back(engine: Engine, key: bytes, ours: bytes, before: Mapping[int, bytes]) -> list[Call]:
     """Have every node store again what it had, also one that is heard of no more, on its next connection."""
     keep = 2 * engine.masters.longest_ttl
+    commands = []
     for node in engine.nodes:
         command = Call("semaphore_unchange", 1, key, ours, before[node.index], round(keep * 1000))
         node.tell(command, engine.now() + keep)
+        commands.append(command)
+    return commands
+
+
+async def _taken_back(engine: Engine, key: bytes, ours: bytes, before: Mapping[int, bytes]) -> None:
+    """The same, and wait for it: who is told that a change has failed, and tries again, must not be in his own way.
+
+    They are asked once more, for what they were told is not answered, and may have to be told again with its source.
+    """
+    commands = _take_back(engine, key, ours, before)
+    asks = (node.ask(each.pack_with_source(), _freed) for node, each in zip(engine.nodes, commands, strict=True))
+    await asyncio.gather(*asks, return_exceptions=True)
 
 
 def _in_the_way(

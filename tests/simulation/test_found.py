@@ -8,7 +8,7 @@ import schedules
 from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
-from redlock_async import LockLost, QuorumUnavailable, Redlock, RedlockError, _contest
+from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock, RedlockError, _contest
 from redlock_async._line import SIGNS
 from redlock_async._queue import SHORTEST_PLACE
 from redlock_async._renewal import Renewals
@@ -304,3 +304,34 @@ def test_a_client_that_is_closed_by_who_hears_of_a_full_queue_releases_behind_wh
         simulation.run(1)
         process.result()
         assert not recorder.strays()
+
+
+@pytest.mark.parametrize("away", [0.01, 0.02, 0.03, 0.05])
+def test_a_change_of_permits_that_failed_is_taken_back_when_it_says_so(away):
+    """Two operators far away split four masters between them, and both fail; who tries next is in nobody's way."""
+    lags, failed = (0.01, 0.01, 0.05, 0.05), []
+
+    async def far(permits):
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            with pytest.raises(LockTimeout, match="at the same time"):
+                await redlock.change_permits("x", permits)
+            failed.append(permits)
+
+    async def next_one():
+        async with Redlock(simulation.urls) as redlock:
+            while len(failed) < 2:  # noqa: ASYNC110 - an event of one simulated process wakes nobody in another
+                await asyncio.sleep(0.001)
+            await redlock.change_permits("x", 4)
+
+    with Simulation(nodes=4, seed=1) as simulation:
+        operators = [simulation.process(far, permits) for permits in (2, 3)]
+        for operator, way in zip(operators, (lags, lags[::-1]), strict=True):
+            for node, lag in enumerate(way):
+                simulation.delay(node, lag, operator)
+        last = simulation.process(next_one)
+        for node in range(4):
+            simulation.delay(node, away, last)
+        simulation.run()
+        for process in (*operators, last):
+            process.result()
