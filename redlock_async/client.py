@@ -14,7 +14,7 @@ from . import _listing, _operators
 from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
-from ._errors import ConfigurationError, line, shown
+from ._errors import ConfigurationError, RedlockError, line, shown
 from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
@@ -379,6 +379,14 @@ class Redlock:
 
     # Opening and closing
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop it is in use on; None before its first use, after `aclose()`, and when that loop is closed."""
+        engine = self._running
+        if engine is None or engine.closed or engine.inherited or engine.loop.is_closed():
+            return None
+        return engine.loop
+
     async def __aenter__(self) -> Self:
         await self._engine().start(self._settings.options.wait)
         return self
@@ -474,6 +482,19 @@ class DefaultRedlock(Redlock):
                 nodes, options = from_environment(os.environ)
                 self.__dict__.update(Redlock(nodes, **options).__dict__)
         return self.__dict__[name]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop it is in use on; asking does not configure it."""
+        return super().loop if "_running" in self.__dict__ else None
+
+    def forget(self) -> None:
+        """Be as before the first use: the next one reads the environment again. `aclose()` it before."""
+        with self._configuring:
+            if self.loop is not None:
+                raise RedlockError("this client is still in use: aclose() it before it forgets its configuration")
+            for name in CONFIGURED:
+                self.__dict__.pop(name, None)
 
     def __repr__(self) -> str:
         return super().__repr__() if "_settings" in self.__dict__ else "<Redlock from the environment, not used yet>"

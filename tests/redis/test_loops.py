@@ -12,7 +12,8 @@ import threading
 import pytest
 import redis
 
-from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock
+from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, RedlockError
+from redlock_async.client import DefaultRedlock
 from redlock_async.testing import LocalCluster
 
 pytestmark = pytest.mark.redis
@@ -70,6 +71,43 @@ def test_lease_of_a_closed_loop_does_not_come_along(nodes):
     old = asyncio.run(take())
     assert old.lost
     asyncio.run(again())
+
+
+def test_loop_is_the_one_in_use(nodes):
+    """It is told while it can be used: neither before the first use, nor after aclose, nor when it is closed."""
+    redlock = Redlock(nodes)
+    assert redlock.loop is None
+
+    async def use(*, close):
+        async with redlock("x"):
+            assert redlock.loop is asyncio.get_running_loop()
+        if close:
+            await redlock.aclose()
+            assert redlock.loop is None
+
+    asyncio.run(use(close=True))
+    asyncio.run(use(close=False))
+    assert redlock.loop is None
+
+
+def test_default_client_forgets_its_configuration(nodes, monkeypatch):
+    """It reads the environment again; while it is in use it refuses, and asking for its loop configures nothing."""
+    monkeypatch.delenv("REDLOCK_NODES", raising=False)
+    redlock = DefaultRedlock()
+    assert redlock.loop is None
+
+    async def use():
+        async with redlock("x"):
+            with pytest.raises(RedlockError, match="aclose"):
+                redlock.forget()
+        await redlock.aclose()
+
+    for size in (1, 3):
+        monkeypatch.setenv("REDLOCK_NODES", ",".join(nodes[:size]))
+        asyncio.run(use())
+        assert redlock.statistics().nodes == size
+        redlock.forget()
+    assert "not used yet" in repr(redlock)
 
 
 @pytest.mark.asyncio
