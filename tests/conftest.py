@@ -2,12 +2,18 @@
 
 import os
 import random
+import subprocess
+import sys
+import sysconfig
 import time
+import zipfile
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]
 NODES = 5
 SEED = int(os.environ.get("REDLOCK_SEED") or random.SystemRandom().randrange(10**9))
 """What this run's random schedules begin with; each run has a fresh one, and a failing one can be had again."""
@@ -189,3 +195,36 @@ def cluster(embedded):  # noqa: ARG001 - it decides whether there is a cluster a
     started.start()
     yield started
     started.stop()
+
+
+def run(*command):
+    """What a command prints; its whole output if it fails."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel of this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel_python(wheel, tmp_path_factory):
+    """The interpreter of an environment where the wheel is installed; with -I, this tree is out of its reach."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", str(venv))
+    python = venv / "bin" / "python"
+    site = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    # The dependencies are those of this environment, to need no network. A .pth adds them behind the wheel, and their
+    # own .pth files, an editable install among them, stay unread.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + os.linesep, "utf-8")
+    found = run(str(python), "-I", "-c", "import redlock_async; print(redlock_async.__path__[0])")
+    assert Path(found).is_relative_to(site)
+    return python

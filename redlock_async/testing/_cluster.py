@@ -140,6 +140,11 @@ class LocalCluster:
     # -- where it is -----------------------------------------------------------------------------------------------
 
     @property
+    def proxied(self) -> bool:
+        """Whether a proxy stands in front of each server."""
+        return self._proxied
+
+    @property
     def urls(self) -> list[str]:
         """One URL a node; the proxy's when there is one."""
         return [f"redis://{HOST}:{port}" for port in self.ports]

@@ -1,9 +1,6 @@
 """The wheel as a user gets it: built, unpacked into an environment of its own, and used from there."""
 
-import os
 import subprocess
-import sys
-import sysconfig
 import textwrap
 import zipfile
 from pathlib import Path
@@ -14,40 +11,17 @@ ROOT = Path(__file__).resolve().parents[2]
 LUA = ROOT / "redlock_async" / "lua"
 
 
-def run(*command, cwd=ROOT):
-    """What a command prints; its whole output if it fails."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel of this tree."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
+@pytest.fixture
+def installed(wheel_python):
     """A function that runs a script where the wheel is installed and this tree is out of reach."""
-    venv = tmp_path_factory.mktemp("installed") / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", str(venv))
-    python = venv / "bin" / "python"
-    site = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    # The dependencies are those of this environment, to need no network. A .pth adds them behind the wheel, and their
-    # own .pth files, an editable install among them, stay unread.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + os.linesep, "utf-8")
 
     def script(source):
         # -I: neither the current folder nor PYTHONPATH may lead back to this tree.
-        return run(str(python), "-I", "-c", textwrap.dedent(source), cwd=venv)
+        command = [wheel_python, "-I", "-c", textwrap.dedent(source)]
+        done = subprocess.run(command, cwd=wheel_python.parent, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
-    assert Path(script("import redlock_async; print(redlock_async.__path__[0])").strip()).is_relative_to(site)
     return script
 
 
@@ -66,11 +40,13 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"redlock_async"}
 
 
-def test_wheel_declares_its_command(wheel):
-    """`redlock-async` is a command after installation."""
+def test_wheel_declares_its_command_and_its_plugin(wheel):
+    """`redlock-async` is a command after installation, and pytest finds the fixtures."""
     with zipfile.ZipFile(wheel) as archive:
         (entry_points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        assert "redlock-async = redlock_async.cli:main" in archive.read(entry_points).decode()
+        declared = archive.read(entry_points).decode()
+    assert "redlock-async = redlock_async.cli:main" in declared
+    assert "[pytest11]\nredlock_async = redlock_async.testing.plugin" in declared
 
 
 def test_import_is_cheap(installed):
