@@ -8,6 +8,8 @@ The convention for a ```python block:
   all of them, and `redlock_async.redlock` is a client that has not been used.
 - The names in `stand_ins` are there without an import: `redlock`, and what the pages call the reader's own code.
 - An invisible line before it, `<!-- not run: reason -->`, keeps it from being run. They are listed in `NOT_RUN`.
+- A block whose first line is `# name.py` is a file, and not run by itself. The files of a page are written to one
+  folder, and those with a `def test_` in them are run by pytest: tests/services/test_page.py.
 
 FastAPI and aiohttp applications are not only defined but served.
 """
@@ -54,6 +56,12 @@ class Block:
     line: int
     source: str
     reason: str | None
+
+    @property
+    def file(self):
+        """The name of the file that it is, from its first line; None for a snippet."""
+        found = re.match(r"# (\w+\.py)\n", self.source)
+        return None if found is None else found[1]
 
     def __repr__(self):
         return f"{self.page} line {self.line}"
@@ -128,7 +136,7 @@ async def held(urls, name):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.reason is None], ids=repr)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.reason is None and block.file is None], ids=repr)
 async def test_snippet_runs(block, cluster, monkeypatch):
     """Every snippet does what it shows, without an error."""
     await run(block, cluster.urls, monkeypatch)
@@ -137,6 +145,11 @@ async def test_snippet_runs(block, cluster, monkeypatch):
 def test_only_listed_snippets_are_not_run():
     """A snippet that is not run is listed above, with its reason."""
     assert {block.reason for block in BLOCKS if block.reason is not None} == NOT_RUN
+
+
+def test_a_test_is_a_file():
+    """A test function in a snippet would only be defined: in a file it is run."""
+    assert not [block for block in BLOCKS if "def test_" in block.source and block.file is None]
 
 
 def test_no_snippet_is_missed():
@@ -401,7 +414,7 @@ async def every_other_kind(redlock, other):
 
 
 def test_snippets_are_typed(tmp_path):
-    """mypy in strict mode finds nothing in the snippets."""
+    """mypy in strict mode finds nothing in the snippets, nor in the files."""
     pytest.importorskip("mypy", reason="mypy comes with `make setup`, not with `make test`")
     head = """
     from redlock_async import Redlock
@@ -416,11 +429,18 @@ def test_snippets_are_typed(tmp_path):
     parts += [
         f"async def snippet_{number}() -> None:  # {block!r}\n{textwrap.indent(block.source, '    ')}"
         for number, block in enumerate(BLOCKS)
+        if block.file is None
     ]
-    file = tmp_path / "snippets.py"
-    file.write_text("\n".join(parts), "utf-8")
+    sources = {"snippets.py": "\n".join(parts)}
+    for block in BLOCKS:
+        if block.file is not None:
+            assert block.file not in sources, f"two files of that name: {block.file}"
+            sources[block.file] = block.source
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source, "utf-8")
+    files = [str(tmp_path / name) for name in sources]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *files],
         cwd=README.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
