@@ -10,9 +10,16 @@ import signal
 import sys
 from collections.abc import Callable, Container, Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
+
+import redlock_async
+
+from ._passwords import conceal, masked
 
 PROG = "redlock-async"
+
+# Everything in this folder says `redlock_async.Lease` and not `from redlock_async import Lease`: nothing of the library
+# is then imported before it is used, and --help, usage errors and completions are there at once.
 
 # A command is a line here and a file of that name beside this one, imported only when it is the one that is asked for.
 COMMANDS = {
@@ -40,8 +47,13 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; returns the exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = _parsed(sys.argv[1:] if argv is None else list(argv))
+        conceal(words)
+        if not words:
+            parser(()).print_help(sys.stderr)
+            return 2
+        arguments = _parsed(words)
         status: int = arguments.run(arguments)
         if sys.stdout is not None:  # closed by `>&-`
             sys.stdout.flush()
@@ -57,6 +69,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+class Parser(argparse.ArgumentParser):
+    """One whose messages quote no password."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2."""
+        super().error(masked(message))
+
+
+class Version(argparse.Action):
+    """Tells it, when it is asked for and not before."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """End with 0."""
+        print(PROG, redlock_async.__version__)
+        parser.exit()
+
+
 def _parsed(words: list[str]) -> argparse.Namespace:
     wanted, command_line = words[:1], list[str]()
     if wanted == ["run"] and "--" in words:
@@ -68,7 +97,8 @@ def _parsed(words: list[str]) -> argparse.Namespace:
 
 def parser(wanted: Container[str]) -> argparse.ArgumentParser:
     """The program's arguments, with those of the wanted commands."""
-    program = argparse.ArgumentParser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
+    program = Parser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
+    program.add_argument("--version", action=Version, nargs=0, help="show which version this is, and exit")
     commands = program.add_subparsers(metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
         subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
@@ -88,16 +118,15 @@ def positive(text: str) -> int:
 
 def _expected(error: Exception) -> int:
     """The exit status of an error whose message says all there is to say; 0 for a bug."""
-    from redlock_async import ConfigurationError, QuorumUnavailable, RedlockError  # noqa: PLC0415 - not for --help
     from redlock_async.testing import LocalServerError  # noqa: PLC0415 - only when it failed
 
     from ._nodes import NO_QUORUM  # noqa: PLC0415 - as above
 
-    if isinstance(error, ConfigurationError):
+    if isinstance(error, redlock_async.ConfigurationError):
         return 2
-    if isinstance(error, QuorumUnavailable):
+    if isinstance(error, redlock_async.QuorumUnavailable):
         return NO_QUORUM
-    return 1 if isinstance(error, RedlockError | LocalServerError) else 0
+    return 1 if isinstance(error, redlock_async.RedlockError | LocalServerError) else 0
 
 
 def _nobody_reads() -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
-from redlock_async import ConfigurationError
+import redlock_async
 
 from . import PROG
 
@@ -22,14 +23,38 @@ def add_nodes(parser: argparse.ArgumentParser) -> None:
     """Let them be given as an argument."""
     parser.add_argument(
         "--nodes",
+        type=_urls,
+        action="append",
         metavar="URL,...",
-        help="the masters (default: REDLOCK_NODES, which also keeps passwords out of the list of processes)",
+        help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
     )
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
     """What `Redlock.from_env` is to read; without any nodes it says where to get some."""
-    environ = {**os.environ, **({} if arguments.nodes is None else {"REDLOCK_NODES": arguments.nodes})}
+    environ = {**os.environ, **({} if arguments.nodes is None else {"REDLOCK_NODES": ",".join(arguments.nodes)})}
     if not environ.get("REDLOCK_NODES", "").strip(" ,"):
-        raise ConfigurationError(NO_NODES)
+        raise redlock_async.ConfigurationError(NO_NODES)
     return environ
+
+
+def _urls(text: str) -> str:
+    """Those that are given, or that are in the file that is given."""
+    if not text.startswith("@"):
+        return text
+    try:
+        lines = _read(text[1:]).splitlines()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from None
+    urls = ",".join(line.strip(" \t,") for line in lines if line.strip(" \t,") and not line.lstrip().startswith("#"))
+    if not urls:
+        raise argparse.ArgumentTypeError(f"{text[1:]}: there is no URL in it")
+    return urls
+
+
+def _read(path: str) -> str:
+    """All of that file."""
+    # One that was opened for us, as by `--nodes @<(...)`, is closed: `run` would hand it on to its command.
+    number = re.fullmatch(r"/dev/fd/([1-9]\d*)", path)
+    with open(int(number[1]) if number else path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - or a number
+        return file.read()
