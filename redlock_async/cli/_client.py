@@ -9,17 +9,17 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from redlock_async import Redlock
+import redlock_async
 
 from ._nodes import environment
 
 T = TypeVar("T")
 
 
-def client(arguments: argparse.Namespace) -> Redlock:
+def client(arguments: argparse.Namespace) -> redlock_async.Redlock:
     """As the user's services have it; what it would log is said by the command, as far as it matters."""
     quiet()
-    return Redlock.from_env(environment(arguments))
+    return redlock_async.Redlock.from_env(environment(arguments))
 
 
 def quiet() -> None:
@@ -27,7 +27,7 @@ def quiet() -> None:
     logging.getLogger("redlock_async").addHandler(logging.NullHandler())
 
 
-def ask(arguments: argparse.Namespace, question: Callable[[Redlock], Coroutine[Any, Any, T]]) -> T:
+def ask(arguments: argparse.Namespace, question: Callable[[redlock_async.Redlock], Coroutine[Any, Any, T]]) -> T:
     """One question to the cluster."""
 
     async def asked() -> T:

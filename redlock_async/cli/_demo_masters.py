@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from redlock_async import Event, NodeStatus, Redlock
+import redlock_async
 from redlock_async.testing import LocalCluster
 
 LOOK_EVERY = 0.1
@@ -26,7 +26,7 @@ class Master:
     """What the demo has done to it."""
     back: asyncio.Event = field(default_factory=asyncio.Event)
     """Whether the library has found it again since it was restarted."""
-    status: NodeStatus | None = None
+    status: redlock_async.NodeStatus | None = None
     """What the library says of it."""
     votes_at: float = 0.0
     """When its votes count again, once it came back without its data."""
@@ -56,7 +56,7 @@ class Master:
 class Masters:
     """All of them, through a client of the demo's own."""
 
-    def __init__(self, cluster: LocalCluster, redlock: Redlock) -> None:
+    def __init__(self, cluster: LocalCluster, redlock: redlock_async.Redlock) -> None:
         self._cluster = cluster
         self._redlock = redlock
         self.all = [Master(number, url.removeprefix("redis://")) for number, url in enumerate(cluster.urls, 1)]
@@ -105,7 +105,7 @@ class Masters:
         self.all[index].deed = deed
         return text.format(index + 1)
 
-    def _happened(self, event: Event, tell: Callable[[str], object]) -> None:
+    def _happened(self, event: redlock_async.Event, tell: Callable[[str], object]) -> None:
         """What the library reports."""
         master = self._by_label.get(event.node or "")
         if master is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from redlock_async import NodeStatus
+import redlock_async
 
 from ._doctor_probe import LOCK, Findings
 from ._lock_view import span_of
@@ -56,11 +56,13 @@ def fit(checks: Iterable[Check]) -> bool:
     return all(each.level != "failure" for each in checks)
 
 
-def _labels(nodes: Iterable[NodeStatus]) -> list[str]:
+def _labels(nodes: Iterable[redlock_async.NodeStatus]) -> list[str]:
     return [node.label for node in nodes]
 
 
-def _said(found: Findings, nodes: Iterable[NodeStatus], what: Callable[[NodeStatus], str]) -> str:
+def _said(
+    found: Findings, nodes: Iterable[redlock_async.NodeStatus], what: Callable[[redlock_async.NodeStatus], str]
+) -> str:
     """Each thing once, with those it is said of."""
     by_text: dict[str, list[str]] = {}
     for node in nodes:
@@ -88,7 +90,7 @@ def _reached(found: Findings) -> Check:
     return Check("reached", "warning", _said(found, silent, why_not), remedy, _labels(silent))
 
 
-def _is_unfit(node: NodeStatus, found: Findings) -> bool:
+def _is_unfit(node: redlock_async.NodeStatus, found: Findings) -> bool:
     twin = any(node.label in labels for labels in found.twins)
     return twin or node.role not in {None, "master"} or node.mode not in {None, "standalone"}
 
@@ -113,7 +115,7 @@ def _role(found: Findings) -> Check:
     return _unless_hidden(found, "role", lambda node: node.role, "all of them are masters", "+info")
 
 
-def _role_of(node: NodeStatus) -> str:
+def _role_of(node: redlock_async.NodeStatus) -> str:
     return "replica" if node.role == "slave" else harmless(node.role or "")
 
 
@@ -126,7 +128,9 @@ def _mode(found: Findings) -> Check:
     return _unless_hidden(found, "mode", lambda node: node.mode, "all of them are standalone", "+info")
 
 
-def _unless_hidden(found: Findings, check: str, fact: Callable[[NodeStatus], object], good: str, right: str) -> Check:
+def _unless_hidden(
+    found: Findings, check: str, fact: Callable[[redlock_async.NodeStatus], object], good: str, right: str
+) -> Check:
     """All is well with what can be seen; is there any that cannot?"""
     hidden = [node for node in found.nodes if node.up and fact(node) is None]
     if hidden:
@@ -255,7 +259,7 @@ def _versions(found: Findings) -> Check:
     return _unless_hidden(found, "versions", lambda node: node.version, good, "+info")
 
 
-def _series(node: NodeStatus) -> str:
+def _series(node: redlock_async.NodeStatus) -> str:
     """Name and version without the last number."""
     return (node.version or "").rpartition(".")[0]
 
@@ -269,7 +273,7 @@ def _age(found: Findings) -> Check:
     return Check("age", "warning", said, remedy, _labels(young))
 
 
-def _youth(node: NodeStatus) -> str:
+def _youth(node: redlock_async.NodeStatus) -> str:
     if not node.votes:
         return why_not(node)
     return f"has its data for {span_of(node.age or 0.0)} only"

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from redlock_async import ConfigurationError, LockTimeout, NodeStatus, QuorumUnavailable, Redlock, RedlockError
+import redlock_async
 
 from ._node_view import needed, voting
 from ._traces import RESERVED, traces
@@ -42,7 +42,7 @@ class Findings:
     ttl: float
     twice: list[str] = field(default_factory=list)
     """What is wrong with URLs that were given more than once."""
-    nodes: Sequence[NodeStatus] = ()
+    nodes: Sequence[redlock_async.NodeStatus] = ()
     latencies: dict[str, list[float]] = field(default_factory=dict)
     """Of each master: seconds of each round trip."""
     refused: dict[str, dict[str, str]] | None = None
@@ -71,7 +71,7 @@ async def examine(environ: Mapping[str, str], prefix: str) -> Findings:
     """All of it."""
     urls = [url.strip() for url in environ["REDLOCK_NODES"].split(",") if url.strip()]
     once, twice = _once(environ, urls)
-    redlock = Redlock.from_env(_over(environ, once))
+    redlock = redlock_async.Redlock.from_env(_over(environ, once))
     found = Findings(len(urls), _seconds(environ, "node_timeout"), _seconds(environ, "ttl"), twice)
     async with aclosing(redlock):
         for _ in range(LOOKS):
@@ -93,10 +93,10 @@ def _once(environ: Mapping[str, str], urls: Sequence[str]) -> tuple[list[str], l
     once: list[str] = []
     twice: list[str] = []
     for url in urls:
-        Redlock.from_env(_over(environ, [url]))  # what is wrong with it alone is the caller's mistake
+        redlock_async.Redlock.from_env(_over(environ, [url]))  # what is wrong with it alone is the caller's mistake
         try:
-            Redlock.from_env(_over(environ, [*once, url]))
-        except ConfigurationError as error:
+            redlock_async.Redlock.from_env(_over(environ, [*once, url]))
+        except redlock_async.ConfigurationError as error:
             twice.append(str(error))
         else:
             once.append(url)
@@ -106,7 +106,7 @@ def _once(environ: Mapping[str, str], urls: Sequence[str]) -> tuple[list[str], l
 def _seconds(environ: Mapping[str, str], option: str) -> float:
     """As the client has read it."""
     text = environ.get(f"REDLOCK_{option.upper()}", "").strip()
-    return float(text or inspect.signature(Redlock).parameters[option].default)
+    return float(text or inspect.signature(redlock_async.Redlock).parameters[option].default)
 
 
 class Trial:
@@ -117,7 +117,12 @@ class Trial:
     """
 
     def __init__(
-        self, redlock: Redlock, environ: Mapping[str, str], urls: Sequence[str], prefix: str, found: Findings
+        self,
+        redlock: redlock_async.Redlock,
+        environ: Mapping[str, str],
+        urls: Sequence[str],
+        prefix: str,
+        found: Findings,
     ) -> None:
         self._redlock = redlock
         self._urls = urls
@@ -145,13 +150,13 @@ class Trial:
     async def _on(self, url: str) -> dict[str, str]:
         """What that master refuses."""
         refused: dict[str, str] = {}
-        async with aclosing(Redlock.from_env(_over(self._environ, [url]))) as redlock:
+        async with aclosing(redlock_async.Redlock.from_env(_over(self._environ, [url]))) as redlock:
             for what, attempt in KINDS.items():
                 try:
                     await attempt(redlock)
-                except QuorumUnavailable as error:
+                except redlock_async.QuorumUnavailable as error:
                     refused[what] = str(next(iter(error.nodes.values()), error))
-                except RedlockError as error:
+                except redlock_async.RedlockError as error:
                     refused[what] = str(error)
         return refused
 
@@ -162,45 +167,45 @@ class Trial:
             async with asyncio.timeout(CLEANING):
                 for key in traces(self._namespace, names):
                     await self._redlock.force_release(self._prefix + key)
-        except (RedlockError, TimeoutError) as error:
+        except (redlock_async.RedlockError, TimeoutError) as error:
             self._found.left = f"{error}; to see it: redis-cli --scan --pattern '{self._namespace}*'"
 
 
-async def _lock(redlock: Redlock) -> None:
+async def _lock(redlock: redlock_async.Redlock) -> None:
     async with redlock(NAME) as lease:
         await lease.extend()
 
 
-async def _fair(redlock: Redlock) -> None:
+async def _fair(redlock: redlock_async.Redlock) -> None:
     async with redlock.fair(NAME):
-        with suppress(LockTimeout):  # as it must be; only who waits needs the rights for the queue
+        with suppress(redlock_async.LockTimeout):  # as it must be; only who waits needs the rights for the queue
             await redlock.fair(NAME).acquire(wait=QUEUEING)
 
 
-async def _shared(redlock: Redlock) -> None:
+async def _shared(redlock: redlock_async.Redlock) -> None:
     async with redlock.read(NAME, fencing=False):
         pass
     async with redlock.write(NAME, fencing=False):
         pass
 
 
-async def _semaphore(redlock: Redlock) -> None:
+async def _semaphore(redlock: redlock_async.Redlock) -> None:
     async with redlock.semaphore(NAME, permits=1, fencing=False):
         pass
 
 
-async def _latch(redlock: Redlock) -> None:
+async def _latch(redlock: redlock_async.Redlock) -> None:
     latch = redlock.latch(NAME, count=1, retention=RETENTION)
     await latch.count_down("tried")
     await latch.remaining()
 
 
-async def _listed(redlock: Redlock) -> None:
+async def _listed(redlock: redlock_async.Redlock) -> None:
     await redlock.locks()
 
 
 LOCK = "locks"
-KINDS: dict[str, Callable[[Redlock], Coroutine[Any, Any, None]]] = {
+KINDS: dict[str, Callable[[redlock_async.Redlock], Coroutine[Any, Any, None]]] = {
     LOCK: _lock,
     "fair locks": _fair,
     "read-write locks": _shared,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from redlock_async import LockRecord
+import redlock_async
 
 from ._table import Column, Row, table
 from ._terminal import Line, Span, harmless
@@ -25,12 +25,12 @@ STYLES = {"held": "green", "partial": "yellow", "orphan": "red", "waiting": "yel
 DAY, HOUR, MINUTE = 86_400, 3_600, 60
 
 
-def listed(records: Sequence[LockRecord], width: int | None) -> Iterator[Line]:
+def listed(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
     """A row each."""
     return table(COLUMNS, [_row(each) for each in records], width)
 
 
-def explained(records: Sequence[LockRecord]) -> Iterator[Line]:
+def explained(records: Sequence[redlock_async.LockRecord]) -> Iterator[Line]:
     """All there is to say of one name."""
     for number, each in enumerate(records):
         if number:
@@ -40,7 +40,7 @@ def explained(records: Sequence[LockRecord]) -> Iterator[Line]:
             yield [Span(f"  {title:<10}"), Span(text)]
 
 
-def _facts(each: LockRecord) -> Iterator[tuple[str, str]]:
+def _facts(each: redlock_async.LockRecord) -> Iterator[tuple[str, str]]:
     if each.kind != "latch" and each.token is not None:
         yield "holder", holder(each)
         yield "token", harmless(each.token)
@@ -58,7 +58,7 @@ def _facts(each: LockRecord) -> Iterator[tuple[str, str]]:
         yield "waiting", ", ".join(map(_label, each.waiting))
 
 
-def _row(each: LockRecord) -> Row:
+def _row(each: redlock_async.LockRecord) -> Row:
     return (
         Span(harmless(each.name)),
         Span(kind(each)),
@@ -71,14 +71,14 @@ def _row(each: LockRecord) -> Row:
     )
 
 
-def kind(each: LockRecord) -> str:
+def kind(each: redlock_async.LockRecord) -> str:
     """In a word or two."""
     if each.kind == "semaphore":
         return f"slot {each.slot}" if each.permits is None else f"slot {each.slot} of {each.permits}"
     return f"{len(each.names)} names" if len(each.names) > 1 else each.kind
 
 
-def holder(each: LockRecord) -> str:
+def holder(each: redlock_async.LockRecord) -> str:
     """Whose it is."""
     return _label(each.owner)
 
@@ -87,12 +87,12 @@ def _label(owner: str | None) -> str:
     return "(another library)" if owner is None else harmless(owner)
 
 
-def votes(each: LockRecord) -> str:
+def votes(each: redlock_async.LockRecord) -> str:
     """Of all nodes."""
     return f"{each.votes}/{each.nodes}"
 
 
-def left(each: LockRecord) -> str:
+def left(each: redlock_async.LockRecord) -> str:
     """Until it runs out."""
     return "" if each.remaining is None else span_of(each.remaining)
 
@@ -107,7 +107,7 @@ def span_of(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def as_json(each: LockRecord) -> dict[str, object]:
+def as_json(each: redlock_async.LockRecord) -> dict[str, object]:
     """All of it; durations are seconds."""
     endless = each.remaining is not None and math.isinf(each.remaining)
     return {**asdict(each), "remaining": None if endless else each.remaining, "expires": not endless}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from redlock_async import NodeStatus
+import redlock_async
 
 from ._lock_view import span_of
 from ._table import GAP, Column, Row, table, wrapped
@@ -31,24 +31,24 @@ SCALE = 0.002
 History = Mapping[str, Sequence[float | None]]
 
 
-def needed(nodes: Sequence[NodeStatus]) -> int:
+def needed(nodes: Sequence[redlock_async.NodeStatus]) -> int:
     """A majority of all."""
     return len(nodes) // 2 + 1
 
 
-def voting(nodes: Sequence[NodeStatus]) -> int:
+def voting(nodes: Sequence[redlock_async.NodeStatus]) -> int:
     """Those whose votes count now."""
     return sum(node.votes for node in nodes)
 
 
-def state(node: NodeStatus) -> Span:
+def state(node: redlock_async.NodeStatus) -> Span:
     """In a word or two."""
     if node.votes:
         return Span("votes", "green")
     return Span("no vote", "yellow") if node.up else Span("down", "red")
 
 
-def why_not(node: NodeStatus) -> str:
+def why_not(node: redlock_async.NodeStatus) -> str:
     """What keeps that master from voting, in few words."""
     error = node.error or ""
     if "Connect call failed" in error or "Connection refused" in error:  # asyncio's own words are longer
@@ -56,13 +56,15 @@ def why_not(node: NodeStatus) -> str:
     return harmless(error) or ("does not vote" if node.up else "does not answer")
 
 
-def masters(nodes: Sequence[NodeStatus], width: int | None) -> Iterator[Line]:
+def masters(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
     """A row each, and below the table what is wrong with those that do not vote."""
     yield from table(COLUMNS, [_row(node) for node in nodes], width)
     yield from _wrong(nodes, width)
 
 
-def with_history(nodes: Sequence[NodeStatus], width: int, history: History, *, plain: bool) -> Iterator[Line]:
+def with_history(
+    nodes: Sequence[redlock_async.NodeStatus], width: int, history: History, *, plain: bool
+) -> Iterator[Line]:
     """The same with what latencies were, in the room that is left, of which some is kept for them."""
     rows = list(table(COLUMNS, [_row(node) for node in nodes], width - len(HISTORY) - GAP))
     room = width - sum(len(span.text) for span in rows[0]) - GAP
@@ -75,13 +77,13 @@ def with_history(nodes: Sequence[NodeStatus], width: int, history: History, *, p
     yield from _wrong(nodes, width)
 
 
-def _wrong(nodes: Sequence[NodeStatus], width: int | None) -> Iterator[Line]:
+def _wrong(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
     for node in nodes:
         if not node.votes:
             yield from wrapped(f"{node.label}: {why_not(node)}", state(node).style, GAP, width)
 
 
-def _row(node: NodeStatus) -> Row:
+def _row(node: redlock_async.NodeStatus) -> Row:
     return (
         Span(harmless(node.label)),
         state(node),
@@ -103,7 +105,7 @@ def offset(seconds: float) -> str:
     return f"{milliseconds:+} ms" if abs(milliseconds) < 1000 else f"{seconds:+.1f} s"  # noqa: PLR2004 - a second
 
 
-def summary(nodes: Sequence[NodeStatus]) -> Line:
+def summary(nodes: Sequence[redlock_async.NodeStatus]) -> Line:
     """Whether there is a quorum, and how far it is from being lost."""
     votes, need = voting(nodes), needed(nodes)
     text = f"{votes} of {len(nodes)} masters vote, {need} are needed"
@@ -122,7 +124,7 @@ def sparkline(values: Sequence[float | None], most: float, *, plain: bool) -> st
     return "".join("x" if value is None else levels[max(round(value / most * full), 1)] for value in values)
 
 
-def as_json(nodes: Sequence[NodeStatus]) -> dict[str, object]:
+def as_json(nodes: Sequence[redlock_async.NodeStatus]) -> dict[str, object]:
     """All of it; durations are seconds."""
     return {
         "nodes": [asdict(node) for node in nodes],

@@ -12,23 +12,9 @@ import socket
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from redlock_async import (
-    ConfigurationError,
-    Event,
-    FairLock,
-    Lease,
-    Lock,
-    LockLost,
-    LockTimeout,
-    QuorumUnavailable,
-    ReadLock,
-    Redlock,
-    RedlockError,
-    Semaphore,
-    WriteLock,
-)
+import redlock_async
 
 from ._nodes import NO_QUORUM
 from ._run_group import GONE, LOOK, Group
@@ -48,7 +34,10 @@ FAREWELL = 1.5
 GROUP, DONE = "group ", "done"
 """What the other side says: the number of the group that the lock is for, and that it has ended."""
 
-AnyLock = Lock | FairLock | ReadLock | WriteLock | Semaphore
+AnyLock: TypeAlias = (
+    "redlock_async.Lock | redlock_async.FairLock | redlock_async.ReadLock | redlock_async.WriteLock"
+    " | redlock_async.Semaphore"
+)
 
 # The clock of leases: it goes on while the machine is suspended, and is the same in all of its processes.
 now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -57,11 +46,11 @@ now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MON
 class Holder:
     """One lock, from asking for it to giving it back; all that happens is told to the other side of that socket."""
 
-    def __init__(self, redlock: Redlock, lock: AnyLock, busy: int) -> None:
+    def __init__(self, redlock: redlock_async.Redlock, lock: AnyLock, busy: int) -> None:
         self._redlock = redlock
         self._lock = lock
         self._busy = busy
-        self._lease: Lease | None = None
+        self._lease: redlock_async.Lease | None = None
         self._lost = asyncio.Event()
 
     async def hold(self, link: socket.socket) -> None:
@@ -71,7 +60,7 @@ class Holder:
         status, said = 0, ""
         try:
             await self._hold()
-        except RedlockError as error:
+        except redlock_async.RedlockError as error:
             status, said = self._status(error), str(error)
         finally:
             await self._redlock.aclose()
@@ -80,15 +69,15 @@ class Holder:
         with suppress(OSError):
             await self._writer.wait_closed()
 
-    def _status(self, error: RedlockError) -> int:
-        if isinstance(error, LockTimeout):
+    def _status(self, error: redlock_async.RedlockError) -> int:
+        if isinstance(error, redlock_async.LockTimeout):
             return self._busy
-        if isinstance(error, LockLost):
+        if isinstance(error, redlock_async.LockLost):
             return LOST
-        if isinstance(error, QuorumUnavailable):
+        if isinstance(error, redlock_async.QuorumUnavailable):
             # Of a release: the work was done under the lock, and what is left of it expires by itself.
             return NO_QUORUM if self._lease is None else 0
-        return 2 if isinstance(error, ConfigurationError) else 1
+        return 2 if isinstance(error, redlock_async.ConfigurationError) else 1
 
     async def _hold(self) -> None:
         word = asyncio.ensure_future(self._hear())
@@ -102,9 +91,11 @@ class Holder:
         await lease.release()
         if not word.done():
             word.cancel()
-            raise LockLost(f"the lock on {lease.name!r} was given back: no command was started for {START:g} s")
+            raise redlock_async.LockLost(
+                f"the lock on {lease.name!r} was given back: no command was started for {START:g} s"
+            )
 
-    async def _acquire(self, word: asyncio.Future[str]) -> Lease | None:
+    async def _acquire(self, word: asyncio.Future[str]) -> redlock_async.Lease | None:
         """The lease, or None if nobody wants it any more."""
         acquiring = asyncio.ensure_future(self._lock.acquire())
         either: list[asyncio.Future[Any]] = [acquiring, word]
@@ -116,7 +107,7 @@ class Holder:
             await (await acquiring).release()
         return None
 
-    async def _until_done(self, lease: Lease, group: Group) -> None:
+    async def _until_done(self, lease: redlock_async.Lease, group: Group) -> None:
         """Hold it while the command runs. Stopping that is up to who runs it, if they can."""
         done = asyncio.ensure_future(self._hear())
         lost = asyncio.ensure_future(self._lost.wait())
@@ -143,7 +134,7 @@ class Holder:
         while group.exists and now() < end and not self._lost.is_set():  # noqa: ASYNC110 - no event tells of a group
             await asyncio.sleep(LOOK)
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: redlock_async.Event) -> None:
         if event.kind == "lost":
             self._lost.set()
             self._tell(lost=str(event.error))
@@ -151,7 +142,7 @@ class Holder:
             self._tell(until=self._until(self._lease))
 
     @staticmethod
-    def _until(lease: Lease) -> float:
+    def _until(lease: redlock_async.Lease) -> float:
         before = now()  # so that what passes between the two looks makes it earlier, not later
         return before + lease.remaining
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from redlock_async import NodeStatus
+import redlock_async
 
 from . import positive
 from ._bench_load import HOT_TASKS, MOST_TASKS, TTL, Load
@@ -129,7 +129,7 @@ class Bench:
             if self._live:
                 print(ERASE, end="", file=sys.stderr, flush=True)
 
-    def _announce(self, nodes: Sequence[NodeStatus]) -> None:
+    def _announce(self, nodes: Sequence[redlock_async.NodeStatus]) -> None:
         most = self._counts[-1]
         busy = "1 task locks and unlocks" if most == 1 else f"up to {most} tasks lock and unlock"
         self._tell(

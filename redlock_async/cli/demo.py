@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from redlock_async import Redlock
+import redlock_async
 from redlock_async.testing import LocalCluster
 
 from . import PROG, positive
@@ -69,7 +69,10 @@ async def _play(processes: int, increments: int) -> int:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     problem = None
     with tempfile.TemporaryDirectory(prefix="redlock-demo-") as folder, Record(Path(folder)) as record:
-        async with LocalCluster(MASTERS) as cluster, Redlock(cluster.urls, ttl=TTL, owner="demo") as redlock:
+        async with (
+            LocalCluster(MASTERS) as cluster,
+            redlock_async.Redlock(cluster.urls, ttl=TTL, owner="demo") as redlock,
+        ):
             stage = Stage(processes, increments, Masters(cluster, redlock), record)
             pause = 0.8 * _span(stage) / stage.total  # what is left is for the locking
             crew = Crew(processes, increments=increments, pause=pause, folder=Path(folder), urls=cluster.urls, ttl=TTL)

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from redlock_async import LockRecord
+import redlock_async
 
 from ._client import ask
 from ._lock_view import as_json, listed
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(records: Sequence[LockRecord]) -> str:
+def _summary(records: Sequence[redlock_async.LockRecord]) -> str:
     if not records:
         return "nothing is locked"
     count = Counter(each.state for each in records)

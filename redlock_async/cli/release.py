@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Set as AbstractSet
 
-from redlock_async import ConfigurationError, LockRecord, Redlock
+import redlock_async
 
 from . import PROG
 from ._client import ask
@@ -39,11 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Free it."""
     name = harmless(arguments.name)
     if not arguments.force:
-        raise ConfigurationError(
+        raise redlock_async.ConfigurationError(
             f"{name} is released by its holder; to take it away from them: {PROG} release NAME --force"
         )
     if not arguments.yes and not (sys.stdin is not None and sys.stdin.isatty()):
-        raise ConfigurationError("there is no terminal to ask on: add --yes to release it without a question")
+        raise redlock_async.ConfigurationError(
+            "there is no terminal to ask on: add --yes to release it without a question"
+        )
     held = ask(arguments, lambda redlock: _held(redlock, arguments.name))
     if not held:
         return _not_done(f"nobody holds {name}")
@@ -57,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _held(redlock: Redlock, name: str) -> list[LockRecord]:
+async def _held(redlock: redlock_async.Redlock, name: str) -> list[redlock_async.LockRecord]:
     return [each for each in await redlock.locks(exactly(name)) if each.token is not None]
 
 
-async def _freed(redlock: Redlock, name: str, agreed: AbstractSet[str | None]) -> bool:
+async def _freed(redlock: redlock_async.Redlock, name: str, agreed: AbstractSet[str | None]) -> bool:
     # Somebody may have thought about it for long: whoever holds it now is another matter.
     held = await _held(redlock, name)
     return agreed >= {each.token for each in held} and await redlock.force_release(name)

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from redlock_async import ConfigurationError, Redlock
+import redlock_async
 
 from . import PROG, positive
 from ._client import client
@@ -118,11 +118,11 @@ def _status(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command under the lock, and return the exit status."""
     if not arguments.command:
-        raise ConfigurationError(f"no command given: {USAGE}")
+        raise redlock_async.ConfigurationError(f"no command given: {USAGE}")
     redlock = client(arguments)
     ttl = os.environ.get("REDLOCK_TTL", "").strip()
     if "ttl" not in arguments and ttl and float(ttl) < SHORTEST:
-        raise ConfigurationError(
+        raise redlock_async.ConfigurationError(
             f"REDLOCK_TTL={ttl} is too short for a command to end in: give --ttl, from {SHORTEST:g} on"
         )
     lock = _lock(redlock, arguments)
@@ -165,7 +165,7 @@ def _occupy_standard_files() -> None:
     os.close(number)
 
 
-def _lock(redlock: Redlock, arguments: argparse.Namespace) -> AnyLock:
+def _lock(redlock: redlock_async.Redlock, arguments: argparse.Namespace) -> AnyLock:
     given: dict[str, Any] = {
         option: getattr(arguments, option) for option in ("ttl", "wait", "hold_at_least") if option in arguments
     }

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from redlock_async import Event, NodeStatus, Redlock
+import redlock_async
 
 from ._client import client, until_a_signal
 from ._node_view import as_json, masters, needed, summary, voting, with_history
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     return asyncio.run(until_a_signal(watch.as_lines() if arguments.json else text()))
 
 
-async def _once(redlock: Redlock, *, as_text: bool) -> int:
+async def _once(redlock: redlock_async.Redlock, *, as_text: bool) -> int:
     try:
         nodes = await redlock.status()
     finally:
@@ -84,7 +84,7 @@ async def _once(redlock: Redlock, *, as_text: bool) -> int:
 class Watch:
     """The masters, looked at again and again, and what has happened to them meanwhile."""
 
-    def __init__(self, redlock: Redlock, interval: float) -> None:
+    def __init__(self, redlock: redlock_async.Redlock, interval: float) -> None:
         self._redlock = redlock
         self._interval = interval
         self._latencies: dict[str, deque[float | None]] = {}
@@ -94,7 +94,7 @@ class Watch:
         """On a terminal: the last look, in place."""
         with Screen(sys.stdout) as screen:
 
-            def draw(nodes: Sequence[NodeStatus]) -> None:
+            def draw(nodes: Sequence[redlock_async.NodeStatus]) -> None:
                 rows, width = screen.size.lines - 1, screen.size.columns - 1
                 screen.draw(list(self._frame(nodes, rows, width, plain=screen.plain)))
 
@@ -104,7 +104,7 @@ class Watch:
         """Into a pipe or a file: each look below the one before."""
         paper = Paper(sys.stdout)
 
-        def write(nodes: Sequence[NodeStatus]) -> None:
+        def write(nodes: Sequence[redlock_async.NodeStatus]) -> None:
             happened = list(self._events)
             self._events.clear()
             paper.write([[Span(_clock(date=True))], *happened, *masters(nodes, None), summary(nodes), []])
@@ -114,12 +114,12 @@ class Watch:
     async def as_lines(self) -> None:
         """For programs: each look in a line."""
 
-        def write(nodes: Sequence[NodeStatus]) -> None:
+        def write(nodes: Sequence[redlock_async.NodeStatus]) -> None:
             print(json.dumps({"at": time.time(), **as_json(nodes)}), flush=True)
 
         await self._look(write)
 
-    async def _look(self, show: Callable[[Sequence[NodeStatus]], object]) -> None:
+    async def _look(self, show: Callable[[Sequence[redlock_async.NodeStatus]], object]) -> None:
         loop = asyncio.get_running_loop()
         try:
             await self._redlock.status()  # that all of them come up is no news yet
@@ -134,7 +134,7 @@ class Watch:
         finally:
             await self._redlock.aclose()
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: redlock_async.Event) -> None:
         if event.kind not in CHANGES or event.node is None:
             return
         what, style = CHANGES[event.kind]
@@ -144,7 +144,9 @@ class Watch:
             what += f": {harmless(str(event.error))}"
         self._events.append([Span(f"{_clock()}  "), Span(f"{harmless(event.node)} {what}", style)])
 
-    def _frame(self, nodes: Sequence[NodeStatus], rows: int, width: int, *, plain: bool) -> Iterator[Line]:
+    def _frame(
+        self, nodes: Sequence[redlock_async.NodeStatus], rows: int, width: int, *, plain: bool
+    ) -> Iterator[Line]:
         history = {label: tuple(values) for label, values in self._latencies.items()}
         table = list(with_history(nodes, width, history, plain=plain))
         top = [[*summary(nodes), Span(f"   {_clock()}", "dim")], [], *table]

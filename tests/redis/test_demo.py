@@ -356,19 +356,34 @@ def test_help_is_quick():
     assert statistics.median(took) < 0.3, took
 
 
-def test_help_imports_no_command_no_server_and_no_redis():
-    """Only what `import redlock_async` itself costs, and argparse."""
+def modules_after(arguments):
+    """Those that are there when a command line has been dealt with."""
     code = (
-        "import sys, redlock_async; before = set(sys.modules)\n"
-        "from redlock_async.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: print('\\n'.join({*sys.modules} - before), file=sys.stderr)\n"
-        "assert 'redis' not in sys.modules"
+        "import sys\nfrom redlock_async.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        "print('loaded', *sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
-    added = set(done.stderr.split())
-    assert {name for name in added if name.startswith("redlock_async")} == {"redlock_async.cli"}
-    assert {"asyncio", "anyio", "multiprocessing", "redis", "subprocess"}.isdisjoint(added)
+    return set(done.stderr.rpartition("loaded")[2].split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"], []])
+def test_what_needs_no_library_imports_none(arguments):
+    """Neither this one nor another, nor a command, nor an event loop: so it is quick on any machine."""
+    loaded = modules_after(arguments)
+    ours = {"redlock_async", "redlock_async.cli", "redlock_async.cli._passwords"}
+    assert {name for name in loaded if name.startswith("redlock_async")} == ours
+    assert {"asyncio", "ssl", "anyio", "hiredis", "redis", "logging", "multiprocessing", "subprocess"}.isdisjoint(
+        loaded
+    )
+
+
+@pytest.mark.parametrize("arguments", [*([name, "--help"] for name in COMMANDS), ["completion", "bash"]], ids=" ".join)
+def test_the_help_of_a_command_imports_only_the_command(arguments):
+    """What it does its work with waits until there is work."""
+    loaded = modules_after(arguments)
+    assert f"redlock_async.cli.{arguments[0]}" in loaded
+    assert {"anyio", "hiredis", "redis", "redlock_async.client"}.isdisjoint(loaded)
 
 
 def test_program_in_the_environment_is_the_same():
