@@ -28,8 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them."""
-    commands = [_words(name, each) for name, each in _parsers()]
-    print("\n".join({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell](commands)))
+    program = parser(COMMANDS)
+    commands = [_words(name, each) for name, each in parsers(program).items()]
+    write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
+    print("\n".join(write(_words(PROG, program).options, commands)))
     return 0
 
 
@@ -59,14 +61,14 @@ class Words:
         return self.name == "run"
 
 
-def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def parsers(program: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Each command's."""
     (commands,) = [
         action
-        for action in parser(COMMANDS)._actions  # noqa: SLF001 - argparse has no other way to be asked
+        for action in program._actions  # noqa: SLF001 - argparse has no other way to be asked
         if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - the same
     ]
-    yield from cast("dict[str, argparse.ArgumentParser]", commands.choices).items()
+    return cast("dict[str, argparse.ArgumentParser]", commands.choices)
 
 
 def _words(name: str, parser: argparse.ArgumentParser) -> Words:
@@ -86,13 +88,13 @@ def _words(name: str, parser: argparse.ArgumentParser) -> Words:
 # -- bash --------------------------------------------------------------------------------------------------------------
 
 
-def _bash(commands: list[Words]) -> Iterator[str]:
+def _bash(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f'# Completions of {PROG} for bash: eval "$({PROG} completion bash)"'
     yield f"{FUNCTION}() {{"
     yield "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} offered= at"
     yield "    COMPREPLY=()"
     yield "    if ((COMP_CWORD == 1)); then"
-    yield f"        {_bash_reply(['--help', *COMMANDS])}"
+    yield f"        {_bash_reply([*_spellings(program), *COMMANDS])}"
     yield "        return"
     yield "    fi"
     yield "    case ${COMP_WORDS[1]} in"
@@ -114,8 +116,7 @@ def _bash(commands: list[Words]) -> Iterator[str]:
                 reply = _bash_reply(option.choices) + "; " if option.choices else ""
                 yield f"        {'|'.join(option.spellings)}) {reply}return ;;"
         yield "        esac"
-        spellings = " ".join(spelling for option in command.options for spelling in option.spellings)
-        yield f"        offered='{spellings}'"
+        yield f"        offered='{' '.join(_spellings(command.options))}'"
         if command.choices:
             yield f"        [[ $word == -* ]] || offered='{' '.join(command.choices)}'"
         else:
@@ -127,6 +128,11 @@ def _bash(commands: list[Words]) -> Iterator[str]:
     yield f"complete -F {FUNCTION} {PROG}"
 
 
+def _spellings(options: list[Option]) -> Iterator[str]:
+    for option in options:
+        yield from option.spellings
+
+
 def _bash_reply(words: list[str]) -> str:
     return f"COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\"))"
 
@@ -134,7 +140,7 @@ def _bash_reply(words: list[str]) -> str:
 # -- zsh ---------------------------------------------------------------------------------------------------------------
 
 
-def _zsh(commands: list[Words]) -> Iterator[str]:
+def _zsh(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f"#compdef {PROG}"
     yield f'# Completions of {PROG} for zsh: eval "$({PROG} completion zsh)" behind compinit'
     yield f"{FUNCTION}() {{"
@@ -145,7 +151,8 @@ def _zsh(commands: list[Words]) -> Iterator[str]:
         yield f"        {_quoted(f'{name}:{purpose}')}"
     yield "    )"
     yield "    if ((CURRENT == 2)); then"
-    yield "        _describe command offered"
+    yield f"        if [[ $PREFIX == -* ]]; then _arguments {_zsh_options(program)}"
+    yield "        else _describe command offered; fi"
     yield "        return"
     yield "    fi"
     yield "    local command=$words[2]"
@@ -153,16 +160,27 @@ def _zsh(commands: list[Words]) -> Iterator[str]:
     yield "    ((CURRENT--))"
     yield "    case $command in"
     for command in commands:
-        specifications = [spec for option in command.options for spec in _zsh_option(option)]
-        if command.choices:
-            specifications.append(_quoted(f"1:argument:({' '.join(command.choices)})"))
-        elif command.runs:
-            specifications += [_quoted("1:name:"), _quoted("*:::command:_normal")]
-        yield f"    {command.name}) _arguments -S {' '.join(specifications)} ;;"
+        yield f"    {command.name})"
+        if command.runs:
+            # As _arguments has it, the command would begin behind NAME, where options may still follow.
+            yield "        local at=${words[(i)--]}"
+            yield "        if ((at < CURRENT)); then"
+            yield "            shift $at words"
+            yield "            ((CURRENT -= at))"
+            yield "            _normal"
+            yield "            return"
+            yield "        fi"
+        offered = f"({' '.join(command.choices)})" if command.choices else ""
+        yield f"        _arguments -S {_zsh_options(command.options)} '1:argument:{offered}'"
+        yield "        ;;"
     yield "    esac"
     yield "}"
     # As a file in fpath it is the function's own first call.
     yield f'if [[ $funcstack[1] == {FUNCTION} ]]; then {FUNCTION} "$@"; else compdef {FUNCTION} {PROG}; fi'
+
+
+def _zsh_options(options: list[Option]) -> str:
+    return " ".join(specification for option in options for specification in _zsh_option(option))
 
 
 def _zsh_option(option: Option) -> Iterator[str]:
@@ -184,7 +202,7 @@ def _quoted(text: str) -> str:
 # -- fish --------------------------------------------------------------------------------------------------------------
 
 
-def _fish(commands: list[Words]) -> Iterator[str]:
+def _fish(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f"# Completions of {PROG} for fish: {PROG} completion fish > ~/.config/fish/completions/{PROG}.fish"
     yield f"function {FUNCTION}_command"
     yield "    set -l words (commandline -opc) (commandline -ct)"
@@ -195,21 +213,25 @@ def _fish(commands: list[Words]) -> Iterator[str]:
     yield f"complete -c {PROG} -f"
     for name, purpose in COMMANDS.items():
         yield f"complete -c {PROG} -n __fish_use_subcommand -a {name} -d {_fish_quoted(purpose)}"
+    for option in program:
+        yield f"complete -c {PROG} -n __fish_use_subcommand {_fish_option(option)}"
     for command in commands:
         seen = f"complete -c {PROG} -n '__fish_seen_subcommand_from {command.name}'"
         for option in command.options:
-            names = " ".join(
-                f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings
-            )
-            value = "" if option.value is None else " -x"
-            if option.choices:
-                value += f" -a {_fish_quoted(' '.join(option.choices))}"
-            yield f"{seen} {names}{value} -d {_fish_quoted(option.purpose)}"
+            yield f"{seen} {_fish_option(option)}"
         if command.choices:
             yield f"{seen} -a {_fish_quoted(' '.join(command.choices))}"
         elif command.runs:
             after = f"__fish_seen_subcommand_from {command.name}; and contains -- -- (commandline -opc)"
             yield f"complete -c {PROG} -n {_fish_quoted(after)} -a '({FUNCTION}_command)'"
+
+
+def _fish_option(option: Option) -> str:
+    names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings)
+    value = "" if option.value is None else " -x"
+    if option.choices:
+        value += f" -a {_fish_quoted(' '.join(option.choices))}"
+    return f"{names}{value} -d {_fish_quoted(option.purpose)}"
 
 
 def _fish_quoted(text: str) -> str:

@@ -7,18 +7,20 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 
 import pytest
 import redis
 
 from redlock_async import LockLost, Redlock
-from redlock_async.cli import COMMANDS
+from redlock_async.cli import COMMANDS, completion, parser
 from redlock_async.cli._node_view import sparkline
 from redlock_async.cli._table import Column, table
 from redlock_async.cli._terminal import Span
@@ -58,12 +60,12 @@ async def meanwhile(urls, *arguments, **more):
 class Terminal:
     """A program on a terminal of some size, of which it is the foreground."""
 
-    def __init__(self, urls, arguments, columns=80, rows=24, **more):
+    def __init__(self, urls, arguments, columns=80, rows=24, program=PROGRAM, **more):
         self.primary, secondary = pty.openpty()
         self.text = ""
         self.resize(columns, rows)
         self.process = subprocess.Popen(
-            [*PROGRAM, *arguments],
+            [*program, *arguments],
             stdin=secondary,
             stdout=secondary,
             stderr=secondary,
@@ -79,7 +81,10 @@ class Terminal:
 
     def read_until(self, pattern):
         """Read on until that is there."""
+        give_up_at = time.monotonic() + PATIENCE
         while not (found := re.search(pattern, self.text)):
+            left = max(give_up_at - time.monotonic(), 0)
+            assert select.select([self.primary], [], [], left)[0], f"{pattern!r} is not in\n{self.text}"
             try:
                 data = os.read(self.primary, 65_536)
             except OSError:  # how Linux says that nobody has it open any more
@@ -356,6 +361,8 @@ def test_an_interval_has_bounds(interval):
 
 LINES = {
     "": set(COMMANDS),
+    "--": {"--help", "--version"},
+    "run name --w": {"--wait", "--write"},
     "sta": {"status"},
     "status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
     "completion ": {"bash", "zsh", "fish"},
@@ -402,19 +409,40 @@ def test_fish_completes(scripts, line):
     assert {each.split("\t")[0] for each in run_shell("fish", "--no-config", "-c", code)} >= LINES[line]
 
 
-def test_zsh_takes_the_completions(scripts):
-    """It reads them; what it offers needs a terminal and its own functions."""
-    run_shell("zsh", "-fn", str(scripts / "zsh"))
+@pytest.mark.parametrize("line", LINES)
+def test_zsh_completes(scripts, line):
+    """On a terminal, as nothing else can ask it; twice TAB lists what there is."""
+    if shutil.which("zsh") is None:
+        pytest.skip("needs zsh")
+    terminal = Terminal([], [], 200, 60, program=["zsh", "-f", "-i"])
+    terminal.type(f"PS1='' ; autoload -Uz compinit && compinit -u -D && . {scripts / 'zsh'}; echo rea''dy\r")
+    terminal.read_until(r"\Wready\r\n")
+    terminal.type(f"redlock-async {line}\t\t")
+    for word in LINES[line]:
+        terminal.read_until(rf"(?:\s|\x1b\[J){re.escape(word)}\b")
+    terminal.process.kill()
+    terminal.ended()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_command_and_option_is_in_the_completions(scripts, shell):
-    """They are made from the parsers, of which none is left out."""
+    """In the part of each command, all that its parser takes and nothing of another's; no shell is needed for it."""
+    parts = {
+        "bash": r"^    {}\)\n.*?^        ;;$",
+        "zsh": r"^    {}\)\n.*?^        ;;$",
+        "fish": r"(?:^complete -c redlock-async -n '__fish_seen_subcommand_from {}'[^\n]*\n)+",
+    }
     text = (scripts / shell).read_text()
-    spelling = "-l {}" if shell == "fish" else "--{}"
-    for option in ("watch", "force", "seconds", "foreign", "prefix", "increments"):
-        assert spelling.format(option) in text
-    assert all(name in text for name in COMMANDS)
+    commands = completion.parsers(parser(COMMANDS))
+    assert list(commands) == list(COMMANDS)
+    for name, each in commands.items():
+        assert len(re.findall(rf"\b{name}\b", text)) >= 2
+        (part,) = re.findall(parts[shell].format(name), text, re.DOTALL | re.MULTILINE)
+        found = set(re.findall(r"(?<= -l )[\w-]+" if shell == "fish" else r"(?<=--)\w[\w-]+", part))
+        taken = {option[2:] for action in each._actions for option in action.option_strings if option[:2] == "--"}
+        assert found == taken, name
+    for option in ("--help", "--version"):
+        assert (f"-l {option[2:]} " if shell == "fish" else option) in text.partition("inspect)")[0]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
