@@ -47,16 +47,8 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; returns the exit status."""
-    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        conceal(words)
-        if not words:
-            parser(()).print_help(sys.stderr)
-            return 2
-        arguments = _parsed(words)
-        status: int = arguments.run(arguments)
-        if sys.stdout is not None:  # closed by `>&-`
-            sys.stdout.flush()
+        status = _done(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
@@ -67,6 +59,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"{PROG}: {error}", file=sys.stderr)
     return status
+
+
+def _done(words: list[str]) -> int:
+    """Do what they say; what was printed has then left this process, or it is known that nobody reads it."""
+    try:
+        conceal(words)
+        if not words:
+            parser(()).print_help(sys.stderr)
+            return 2
+        arguments = _parsed(words)
+        status: int = arguments.run(arguments)
+        return status
+    finally:
+        if sys.stdout is not None:  # closed by `>&-`
+            sys.stdout.flush()
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,7 +99,23 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         # What follows is somebody else's, `--` included, of which argparse before Python 3.13 drops one.
         at = words.index("--")
         words, command_line = words[:at], words[at + 1 :]
-    return parser(wanted).parse_args(words, argparse.Namespace(command=command_line))
+    program = parser(wanted)
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        program.error(_unknown(words[0]))
+    arguments, others = program.parse_known_args(words, argparse.Namespace(command=command_line))
+    if others:
+        hint = "; what is to be run stands behind `--`" if wanted == ["run"] and not command_line else ""
+        arguments.parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+    return arguments
+
+
+def _unknown(word: str) -> str:
+    """That there is no such command, and which one may have been meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only when it is needed
+
+    near = get_close_matches(word, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"there is no command {word!r}: {hint}"
 
 
 def parser(wanted: Container[str]) -> argparse.ArgumentParser:
@@ -105,7 +128,7 @@ def parser(wanted: Container[str]) -> argparse.ArgumentParser:
         if name in wanted:
             command = cast("Command", import_module(f".{name}", __name__))
             command.configure(subparser)
-            subparser.set_defaults(run=command.run)
+            subparser.set_defaults(run=command.run, parser=subparser)
     return program
 
 

@@ -137,6 +137,11 @@ def _unless_hidden(
         return Check(
             check, "unknown", f"{', '.join(_labels(hidden))}: may not be asked", f"allow {right}", _labels(hidden)
         )
+    return _unless_silent(found, check, good)
+
+
+def _unless_silent(found: Findings, check: str, good: str) -> Check:
+    """All is well, if there is anybody of whom it can be said."""
     if not any(node.up for node in found.nodes):
         return Check(check, "unknown", "no master answers", "see above")
     return Check(check, "ok", good)
@@ -245,7 +250,7 @@ def _waking(found: Findings) -> Check:
             found, deaf, lambda _: "does not report changes of keys, so waiters poll, and a FLUSHALL is noticed late"
         )
         return Check("waking", "warning", said, remedy, _labels(deaf))
-    return Check("waking", "ok", "waiters are woken by the servers")
+    return _unless_silent(found, "waking", "waiters are woken by the servers")
 
 
 def _versions(found: Findings) -> Check:
@@ -267,7 +272,7 @@ def _series(node: redlock_async.NodeStatus) -> str:
 def _age(found: Findings) -> Check:
     young = [node for node in found.nodes if node.up and (not node.votes or (node.age or 0.0) < found.ttl)]
     if not young:
-        return Check("age", "ok", "all of them have kept their data for longer than the ttl")
+        return _unless_silent(found, "age", "all of them have kept their data for longer than the ttl")
     remedy = "wait; if it was restarted: let it keep its data (appendonly yes, appendfsync always)"
     said = _said(found, young, _youth)
     return Check("age", "warning", said, remedy, _labels(young))

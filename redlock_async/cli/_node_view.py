@@ -9,7 +9,7 @@ import redlock_async
 
 from ._lock_view import span_of
 from ._table import GAP, Column, Row, table, wrapped
-from ._terminal import Line, Span, harmless
+from ._terminal import Line, Span, columns_of, harmless
 
 COLUMNS = (
     Column("master", least=15),
@@ -67,7 +67,7 @@ def with_history(
 ) -> Iterator[Line]:
     """The same with what latencies were, in the room that is left, of which some is kept for them."""
     rows = list(table(COLUMNS, [_row(node) for node in nodes], width - len(HISTORY) - GAP))
-    room = width - sum(len(span.text) for span in rows[0]) - GAP
+    room = width - sum(columns_of(span.text) for span in rows[0]) - GAP
     shown = [history.get(node.label, ())[-max(room, 0) :] for node in nodes] if room >= len(HISTORY) else []
     # One scale for all: the one that is slow stands out, and what is quick enough for anybody stays low.
     most = max([SCALE, *(value for values in shown for value in values if value is not None)])

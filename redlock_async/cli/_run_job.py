@@ -5,19 +5,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import PROG
 from ._run_group import GONE, LOOK, Child
 from ._run_holder import DONE, GROUP, LOST, PARTING, now
+from ._run_link import Link
+from ._run_signals import PASSED_ON, WANTS_TERMINAL, Signals
 from ._run_terminal import Foreground
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -33,102 +33,6 @@ GLANCE = 0.5
 
 PATIENCE = 2.0
 """Seconds that giving the lock back may take; it is over in one round trip, or in a node's timeout."""
-
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-WANTS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
-
-
-class Signals:
-    """What this process is sent, as numbers to be read when there is time for it."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        for end in (self._reader, self._writer):
-            os.set_blocking(end, False)
-        # What our caller has us ignore (nohup), we and the command ignore.
-        heard = {number for number in (*PASSED_ON, signal.SIGTSTP) if signal.getsignal(number) is not signal.SIG_IGN}
-        self.caught = {*heard, signal.SIGCONT, signal.SIGCHLD}
-
-    def fileno(self) -> int:
-        """What `select` waits for."""
-        return self._reader
-
-    @contextlib.contextmanager
-    def held_back(self) -> Iterator[set[signal.Signals]]:
-        """They wait until the end of the block; yields the mask from before."""
-        mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, self.caught)}
-        try:
-            yield mask
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    def catch(self) -> None:
-        """From here on they can be read. Suspending is left as it is until there is a command to suspend."""
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in self.caught - {signal.SIGTSTP}:
-            signal.signal(number, _noted)
-
-    def catch_suspending(self) -> None:
-        """That as well."""
-        if signal.SIGTSTP in self.caught:
-            signal.signal(signal.SIGTSTP, _noted)
-
-    def ignore(self) -> None:
-        """For a process that ends when others do."""
-        for number in (*self.caught, signal.SIGTSTP, *WANTS_TERMINAL):
-            signal.signal(number, signal.SIG_IGN)
-
-    def read(self) -> list[int]:
-        """Those that came since."""
-        with contextlib.suppress(BlockingIOError):
-            return list(os.read(self._reader, 1024))
-        return []
-
-
-def _noted(_number: int, _frame: object) -> None:
-    """The wake-up file has its number."""
-
-
-class Link:
-    """What the holder says, and what it is told."""
-
-    def __init__(self, link: socket.socket) -> None:
-        link.settimeout(0)
-        self._link = link
-        self._heard = b""
-        self.over = False
-        """Whether it has nothing more to say."""
-
-    def fileno(self) -> int:
-        """What `select` waits for."""
-        return self._link.fileno()
-
-    def news(self) -> list[dict[str, Any]]:
-        """What it said since."""
-        with contextlib.suppress(BlockingIOError):
-            while not self.over:
-                try:
-                    heard = self._link.recv(65_536)
-                except ConnectionError:
-                    heard = b""
-                self._heard += heard
-                self.over = not heard
-        *lines, self._heard = self._heard.split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def say(self, word: str) -> None:
-        """Tell it that; whoever is not there any more need not know."""
-        with contextlib.suppress(OSError):
-            self.announce(word)
-
-    def announce(self, word: str) -> None:
-        """Tell it that, or fail."""
-        self._link.sendall(word.encode() + b"\n")
-
-    def hang_up(self) -> None:
-        """There will be no more words."""
-        with contextlib.suppress(OSError):
-            self._link.shutdown(socket.SHUT_WR)
 
 
 class Job:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ._terminal import Line, Span
+from ._terminal import Line, Span, columns_of, cut
 
 GAP = 2
 NARROWEST = 24
@@ -18,7 +18,7 @@ class Column(NamedTuple):
     title: str
     right: bool = False
     least: int | None = None
-    """To how many characters it may be cut; None: to none."""
+    """To how many columns of the terminal it may be cut; None: to none."""
     spare: int = 0
     """Of those that may be left out, the ones with the largest number are left out first; 0: never."""
 
@@ -29,7 +29,8 @@ Row = Sequence[Span]
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> Iterator[Line]:
     """A line for the titles and one for each row; with a width, at least the most important columns within it."""
     natural = [
-        max([len(column.title), *(len(row[number].text) for row in rows)]) for number, column in enumerate(columns)
+        max(columns_of(text) for text in (column.title, *(row[number].text for row in rows)))
+        for number, column in enumerate(columns)
     ]
     shown = [number for number in range(len(columns)) if any(row[number].text for row in rows)]
     if width is not None:
@@ -83,7 +84,8 @@ def _line(columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int]
     line: list[Span] = []
     for number, cell in zip(shown, cells, strict=True):
         size = widths[number]
-        text = cell.text if len(cell.text) <= size else cell.text[: size - 1] + "~"
-        padded = text.rjust(size) if columns[number].right else text.ljust(size)
+        text = cell.text if columns_of(cell.text) <= size else cut(cell.text, size - 1) + "~"
+        space = " " * (size - columns_of(text))
+        padded = space + text if columns[number].right else text + space
         line += [Span(" " * GAP if line else ""), Span(padded, cell.style)]
     return line

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from itertools import accumulate
+from types import FrameType, TracebackType
 from typing import NamedTuple, Self, TextIO
 
 RESET = "\x1b[0m"
@@ -24,13 +27,32 @@ TO_LINE_END, TO_SCREEN_END = "\x1b[K", "\x1b[J"
 
 
 class Span(NamedTuple):
-    """Text in one style; each character is one column wide."""
+    """Text in one style."""
 
     text: str
     style: str = ""
 
 
 Line = Sequence[Span]
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal that takes: characters of East Asia and emoji two, what joins another one none."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def cut(text: str, width: int) -> str:
+    """As much of its beginning as that many columns hold."""
+    if text.isascii():
+        return text[:width]
+    ends = accumulate(map(_columns, text))
+    return text[: sum(end <= width for end in ends)]
 
 
 def is_live(out: TextIO | None, environ: Mapping[str, str] = os.environ) -> bool:
@@ -48,9 +70,9 @@ def rendered(line: Line, width: int | None, *, colours: bool, plain: bool) -> st
     """A line as it is written, cut to that width."""
     parts: list[str] = []
     for span in line:
-        text = span.text if width is None else span.text[:width]
+        text = span.text if width is None else cut(span.text, width)
         if width is not None:
-            width -= len(text)
+            width -= columns_of(text)
         if plain:
             text = text.encode("ascii", "replace").decode()
         code = STYLES[span.style] if colours else ""
@@ -103,11 +125,26 @@ class Screen:
 
     def __enter__(self) -> Self:
         self._out.write(HIDE_CURSOR)
+        self._out.flush()
+        self._suspending = signal.getsignal(signal.SIGTSTP)
+        if self._suspending is signal.SIG_DFL:
+            signal.signal(signal.SIGTSTP, self._suspend)
         return self
+
+    def _suspend(self, number: int, _frame: FrameType | None) -> None:
+        """Ctrl-Z: the shell has its cursor back meanwhile, and what it showed is not drawn over."""
+        # Not through the file's buffer: we may have interrupted a write to it.
+        os.write(self._out.fileno(), SHOW_CURSOR.encode())
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        signal.signal(number, self._suspend)
+        os.write(self._out.fileno(), HIDE_CURSOR.encode())
+        self._drawn = 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        signal.signal(signal.SIGTSTP, self._suspending)
         if not isinstance(error, BrokenPipeError):
             self._out.write(SHOW_CURSOR)
             self._out.flush()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Set as AbstractSet
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = harmless(arguments.name)
     if not arguments.force:
         raise redlock_async.ConfigurationError(
-            f"{name} is released by its holder; to take it away from them: {PROG} release NAME --force"
+            f"{name} is released by its holder; to take it away from them: {PROG} release {shlex.quote(name)} --force"
         )
     if not arguments.yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise redlock_async.ConfigurationError(

@@ -18,7 +18,9 @@ from . import PROG, positive
 from ._client import client
 from ._nodes import add_nodes
 from ._run_holder import AnyLock, Holder
-from ._run_job import Job, Link, Signals, let_go_of_standard_files
+from ._run_job import Job, let_go_of_standard_files
+from ._run_link import Link
+from ._run_signals import Signals
 
 BUSY = 75
 """The exit status when somebody else held the lock: EX_TEMPFAIL of sysexits.h."""

@@ -173,6 +173,13 @@ async def test_masters_that_are_down_are_named_and_too_many_of_them_are_no_quoru
 
 
 @pytest.mark.asyncio
+async def test_nothing_is_said_of_masters_that_all_are_down():
+    """Whatever could not be seen is unknown, not well."""
+    checks = await examined([f"redis://127.0.0.1:{port}" for port in (1, 2, 3)])
+    assert {name for name, each in checks.items() if each.level == "ok"} == {"number", "cleaned up"}
+
+
+@pytest.mark.asyncio
 async def test_a_wrong_password_is_named_and_not_shown(aged, serve):
     """As the reason why a master cannot be used."""
     (locked,) = serve(1, "--requirepass", "another")

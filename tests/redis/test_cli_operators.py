@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import struct
@@ -23,7 +24,7 @@ from redlock_async import LockLost, Redlock
 from redlock_async.cli import COMMANDS, completion, parser
 from redlock_async.cli._node_view import sparkline
 from redlock_async.cli._table import Column, table
-from redlock_async.cli._terminal import Span
+from redlock_async.cli._terminal import HIDE_CURSOR, SHOW_CURSOR, Span, columns_of, cut, rendered
 
 pytestmark = pytest.mark.redis
 
@@ -197,7 +198,21 @@ def test_without_nodes_each_ends_with_2(command):
 
 
 @pytest.mark.parametrize(
-    "command", [["locks"], ["inspect", "x"], ["status"], ["status", "--watch"], ["doctor"], ["completion", "bash"]]
+    "command",
+    [
+        *(
+            ["locks"],
+            ["locks", "--json"],
+            ["inspect", "x"],
+            ["inspect", "x", "--json"],
+            ["doctor"],
+            ["doctor", "--json"],
+        ),
+        *(["status"], ["status", "--json"], ["status", "--watch"], ["status", "--watch", "--json"]),
+        *(["bench", "--seconds", "0.2"], ["bench", "--seconds", "0.2", "--json"]),
+        *(["completion", "bash"], ["--help"], ["--version"], ["run", "--help"]),
+    ],
+    ids=" ".join,
 )
 def test_a_closed_stdout_is_no_traceback(nodes, command):
     """Nobody reads, from the beginning (`>&-`) or at the end (`| head -0`)."""
@@ -217,8 +232,32 @@ def test_a_closed_stdout_is_no_traceback(nodes, command):
         env=environment(nodes),
     )  # fmt: skip
     os.close(writer)
-    assert done.returncode == 128 + signal.SIGPIPE
+    # argparse overlooks that nobody reads its help, where that is not buffered (PYTHONUNBUFFERED).
+    assert done.returncode in {128 + signal.SIGPIPE, 0 if "--help" in command else None}
     assert b"Traceback" not in done.stderr
+
+
+def test_a_command_that_is_misspelt_is_guessed():
+    """The one that is nearest, or all there are."""
+    for word, said in (("stauts", "did you mean 'status'?"), ("zzz", "there are run, locks, inspect")):
+        done = tool([], word, "--json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"there is no command {word!r}: {said}" in done.stderr
+
+
+def test_a_command_without_the_dashes_before_it_is_told_of_them():
+    """`run NAME CMD` is what one tries first."""
+    done = tool([], "run", "name", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: redlock-async run [options] NAME -- CMD")
+    assert done.stderr.endswith("unrecognized arguments: true; what is to be run stands behind `--`\n")
+
+
+def test_without_a_command_there_is_help():
+    """On stderr, for it is wrong usage."""
+    done = tool([])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert all(f"\n    {name}" in done.stderr for name in COMMANDS)
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
@@ -327,6 +366,26 @@ def test_watch_redraws_in_place_and_leaves_the_terminal_clean(cluster, columns):
     assert terminal.ended() == 143
     assert terminal.text.count("\x1b[?25l") == terminal.text.count("\x1b[?25h") == 1
     assert terminal.text.endswith("\x1b[?25h")
+
+
+def test_suspended_it_leaves_the_shell_its_cursor(cluster):
+    """Ctrl-Z shows it again, and `fg` draws anew, below what was there."""
+    terminal = Terminal([], [], 120, 40, program=["bash", "--norc", "--noprofile", "-i"])
+    command = shlex.join([*PROGRAM, "status", "--watch", "--interval", "0.1"])
+    terminal.type(f"PS1='$ '; export REDLOCK_NODES={','.join(cluster.urls)}; {command}\n")
+    terminal.read_until("5 of 5 masters vote")
+    terminal.type("\x1a")
+    terminal.read_until(r"Stopped")
+    assert terminal.text.rindex(SHOW_CURSOR) > terminal.text.rindex(HIDE_CURSOR)
+    terminal.text = ""
+    terminal.type("fg\n")
+    terminal.read_until("5 of 5 masters vote")
+    hidden = terminal.text.index(HIDE_CURSOR)
+    assert not re.search(r"\x1b\[\d+A", terminal.text[hidden : terminal.text.index("5 of 5 masters vote")])
+    terminal.type("\x03")
+    terminal.read_until(re.escape(SHOW_CURSOR))
+    terminal.type("exit $?\n")
+    assert terminal.ended() == 130
 
 
 def test_watch_on_no_terminal_appends(nodes):
@@ -458,6 +517,26 @@ def test_a_table_fits_by_leaving_out_and_cutting_what_may_be(width):
     if width is not None:
         assert max(map(len, lines)) <= width
     assert ("spare" in lines[0]) is (width in {30, 60, None})
+
+
+@pytest.mark.parametrize("name", ["注文:42", "🔒 lock", "e\u0301te\u0301", "한글 이름이 깁니다"])
+@pytest.mark.parametrize("width", [17, 40])
+def test_columns_stand_below_each_other_whatever_is_in_them(name, width):
+    """Characters of two columns, of one, and of none; cut between two characters."""
+    columns = (Column("name", least=6), Column("kind"), Column("n", right=True))
+    rows = [(Span(each), Span("lock"), Span(each[:1])) for each in (name, "plain", name * 3)]
+    drawn = ["".join(span.text for span in line) for line in table(columns, rows, width)]
+    starts = {columns_of(line[: line.rindex("lock")]) for line in drawn[1:]}
+    assert starts == {columns_of(drawn[0].partition("kind")[0])}
+    assert {columns_of(line) for line in drawn} == {columns_of(drawn[0])}
+    assert columns_of(drawn[0]) <= width
+    assert rendered([Span(name * 30, "red")], width, colours=False, plain=False) == cut(name * 30, width)
+    assert width - 1 <= columns_of(cut(name * 30, width)) <= width
+
+
+def test_the_columns_of_a_character():
+    """As wcwidth(3) has them."""
+    assert [columns_of(text) for text in ("abc", "注文", "🔒", "e\u0301", "\uff46", "é", "")] == [3, 4, 2, 1, 2, 1, 0]
 
 
 def test_a_sparkline_shows_what_did_not_answer():

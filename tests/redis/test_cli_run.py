@@ -19,7 +19,9 @@ import redis
 
 from redlock_async import Redlock
 from redlock_async.cli import _run_holder, _run_job, main
-from redlock_async.cli._run_job import Job, Link, Signals
+from redlock_async.cli._run_job import Job
+from redlock_async.cli._run_link import Link
+from redlock_async.cli._run_signals import Signals
 
 pytestmark = pytest.mark.redis
 
@@ -252,7 +254,7 @@ def test_2_for_settings_that_cannot_work():
         assert said in done.stderr
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interrupted_while_it_waits_it_ends_and_leaves_nothing(nodes, eyes, number, status):
     """The lock is not taken afterwards, either."""
     hold(eyes, "job")
