@@ -12,7 +12,7 @@ import socket
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import redlock_async
 
@@ -34,13 +34,16 @@ FAREWELL = 1.5
 GROUP, DONE = "group ", "done"
 """What the other side says: the number of the group that the lock is for, and that it has ended."""
 
-AnyLock: TypeAlias = (
-    "redlock_async.Lock | redlock_async.FairLock | redlock_async.ReadLock | redlock_async.WriteLock"
-    " | redlock_async.Semaphore"
-)
-
 # The clock of leases: it goes on while the machine is suspended, and is the same in all of its processes.
 now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class AnyLock(Protocol):
+    """A lock of any kind."""
+
+    async def acquire(self) -> redlock_async.Lease:
+        """Wait for it."""
+        ...
 
 
 class Holder:
