@@ -151,6 +151,14 @@ class Screen:
 
     def draw(self, lines: Sequence[Line]) -> None:
         """Show this instead of what was shown last."""
+        # Ctrl-Z waits until the frame is whole: half of it would be drawn over what the shell shows meanwhile.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+        try:
+            self._draw(lines)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _draw(self, lines: Sequence[Line]) -> None:
         size = self.size
         # A terminal that was resized has broken our lines in places we do not know: begin anew below them.
         up = self._drawn if size == self._size else 0
