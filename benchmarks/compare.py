@@ -18,6 +18,9 @@ WIDTH = 79
 ENOUGH = 3
 """Rounds, below which there is no spread to speak of."""
 
+SMALL = 0.1
+"""Below this, thousandths are short enough."""
+
 SAME = {
     "machine": "machine",
     "cpus": "CPUs",
@@ -259,4 +262,4 @@ def _spread(spread: Spread) -> str:
 
 def _fitting(value: float) -> str:
     """Three times this has to fit into a column."""
-    return f"{value:.3f}" if 0 < abs(value) < 0.1 else brief(value, 1e4)  # noqa: PLR2004
+    return f"{value:.3f}" if 0 < abs(value) < SMALL else brief(value, 1e4)

@@ -28,6 +28,9 @@ MARKERS = 10
 MOST_POINTS = 240
 """Of a line: more than a screen shows."""
 
+MOST_STEPS = 6
+"""Of a linear axis."""
+
 MOST_TICKS = 5
 DENSEST = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 DENSITIES = (DENSEST, (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
@@ -93,7 +96,7 @@ def axis(
 def _step(high: float) -> float:
     """A round number that goes into that about five times."""
     power = 10.0 ** math.floor(math.log10(high / 5))
-    return next((factor * power for factor in (1, 2, 5) if high / (factor * power) <= 6), 10 * power)  # noqa: PLR2004
+    return next((factor * power for factor in (1, 2, 5) if high / (factor * power) <= MOST_STEPS), 10 * power)
 
 
 def _log_axis(label: str, values: Sequence[float], show: Callable[[float], str], at: Sequence[float]) -> Axis:

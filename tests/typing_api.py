@@ -249,22 +249,22 @@ async def calls(service: Service) -> None:
 
 async def wrong_calls(service: Service) -> None:
     """Each of these lines must be refused."""
-    await waits("42")  # type: ignore[arg-type]
-    await waits(42, 43)  # type: ignore[call-arg, arg-type]
-    await waits()  # type: ignore[call-arg]
-    await service.method("5")  # type: ignore[arg-type]
-    redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
-    redlock.locked("x", tll=5)  # type: ignore[call-overload]
-    redlock.locked("x", using=redlock.latch)  # type: ignore[arg-type]
-    redlock.locked("x", using=redlock.semaphore)  # type: ignore[arg-type]
-    redlock.locked("x", using=redlock.fair("x"))  # type: ignore[call-overload]
-    redlock.once("x")  # type: ignore[call-arg]
-    redlock.once("x", every="1 day")  # type: ignore[arg-type]
-    await nightly(42)  # type: ignore[arg-type]
-    redlock()  # type: ignore[call-arg]
-    redlock("x", tll=5)  # type: ignore[call-arg]
-    redlock(b"x")  # type: ignore[arg-type]
-    redlock("x", ttl="5")  # type: ignore[arg-type]
+    await waits("42")  # type: ignore[arg-type] # a text for a number
+    await waits(42, 43)  # type: ignore[call-arg, arg-type] # `kind` is given by name
+    await waits()  # type: ignore[call-arg] # one too few
+    await service.method("5")  # type: ignore[arg-type] # of a method, too
+    redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # no such answer to a conflict
+    redlock.locked("x", tll=5)  # type: ignore[call-overload] # no such option
+    redlock.locked("x", using=redlock.latch)  # type: ignore[arg-type] # a latch is no lock
+    redlock.locked("x", using=redlock.semaphore)  # type: ignore[arg-type] # of how many permits?
+    redlock.locked("x", using=redlock.fair("x"))  # type: ignore[call-overload] # a lock, not how to make one
+    redlock.once("x")  # type: ignore[call-arg] # how often?
+    redlock.once("x", every="1 day")  # type: ignore[arg-type] # a text for a duration
+    await nightly(42)  # type: ignore[arg-type] # as it was before it was decorated
+    redlock()  # type: ignore[call-arg] # a lock has a name
+    redlock("x", tll=5)  # type: ignore[call-arg] # no such option
+    redlock(b"x")  # type: ignore[arg-type] # a name is text
+    redlock("x", ttl="5")  # type: ignore[arg-type] # a text for a duration
 
 
 def handed_around() -> None:

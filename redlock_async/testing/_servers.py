@@ -134,14 +134,14 @@ class Spawner:
     @staticmethod
     def _spawn(command: Sequence[str], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
         with log.open("ab") as output:
-            return subprocess.Popen(  # noqa: S603  (the program is the one find_server chose)
+            return subprocess.Popen(  # noqa: S603 - the program is the one find_server chose
                 command,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in a terminal is for the parent, which then stops us in order
-                preexec_fn=_end_with_parent(),  # noqa: PLW1509  (two system calls, nothing that takes a lock)
+                preexec_fn=_end_with_parent(),  # noqa: PLW1509 - two system calls, nothing that takes a lock
             )
 
 

@@ -174,7 +174,8 @@ def test_embedded_needs_a_server(monkeypatch, tmp_path):
         pass
 
 
-def test_embedded_masters_end_with_the_run(embedded):  # noqa: ARG001 - it needs a server binary
+@pytest.mark.usefixtures("embedded")
+def test_embedded_masters_end_with_the_run():
     """None is left."""
     with cluster("embedded") as urls:
         assert all(map(clusters._answers, urls))

@@ -223,7 +223,8 @@ def test_given_masters_are_never_hurt(log):
     assert results["plain", "a"].rounds
 
 
-def test_own_masters_are_started_and_ended(log, embedded):  # noqa: ARG001 - it needs a server binary
+@pytest.mark.usefixtures("embedded")
+def test_own_masters_are_started_and_ended(log):
     """As many as wanted, and what can be done to them only where it is to be done."""
     seen = []
 

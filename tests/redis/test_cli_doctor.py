@@ -255,7 +255,7 @@ async def test_rights_that_are_missing_are_found(aged, connect, rights, levels, 
 
 
 @pytest.mark.asyncio
-async def test_a_master_that_is_far_is_found(embedded):  # noqa: ARG001 - it decides whether there is a cluster at all
+async def test_a_master_that_is_far_is_found():
     """Its round trip is a large part of node_timeout."""
     async with LocalCluster(3, proxied=True, server_args=DURABLE) as cluster:
         cluster.delay(1, 0.025)

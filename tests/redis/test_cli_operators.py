@@ -318,7 +318,10 @@ async def test_release_asks_on_a_terminal(nodes):
             return await redlock("x").acquire()
 
         passed = []
-        hand_over = lambda: passed.append(asyncio.run_coroutine_threadsafe(another(), loop).result(5))  # noqa: E731
+
+        def hand_over():
+            passed.append(asyncio.run_coroutine_threadsafe(another(), loop).result(5))
+
         status, text = await asyncio.to_thread(answered, "y\n", hand_over)
         assert (status, "changed hands" in text) == (1, True)
         status, text = await asyncio.to_thread(answered, "y\n")

@@ -45,8 +45,8 @@ async def lease(redlock):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("time", range(2))  # the second sees what the first left
-async def test_client_is_an_async_generator_fixture(redlock, nodes, time):  # noqa: ARG001
+@pytest.mark.parametrize("_time", range(2))  # the second sees what the first left
+async def test_client_is_an_async_generator_fixture(redlock, nodes, _time):
     """Function scope, pytest-asyncio."""
     assert redlock.statistics().nodes_up == len(nodes)
     async with redlock("x") as held:
@@ -56,8 +56,8 @@ async def test_client_is_an_async_generator_fixture(redlock, nodes, time):  # no
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("time", range(2))
-async def test_lease_is_an_async_generator_fixture(lease, redlock, time):  # noqa: ARG001
+@pytest.mark.parametrize("_time", range(2))
+async def test_lease_is_an_async_generator_fixture(lease, redlock, _time):
     """Acquired before the test, released after it: the second run gets it again."""
     assert lease.valid
     assert await redlock("by-fixture").try_acquire() is None
@@ -163,14 +163,14 @@ def fastapi_app(nodes, seen):
     app.state.entered, app.state.leave = asyncio.Event(), asyncio.Event()
 
     @app.post("/orders/{order}")
-    async def charge(held: Annotated[object, fastapi.Depends(locked)], slowly: bool = False):  # noqa: FBT001, FBT002
+    async def charge(held: Annotated[object, fastapi.Depends(locked)], *, slowly: bool = False):
         app.state.entered.set()
         if slowly:
             await app.state.leave.wait()
         return {"fence": held.fencing_token}
 
     @app.post("/orders/{order}/fail")
-    async def fail(held: Annotated[object, fastapi.Depends(locked)]):  # noqa: ARG001
+    async def fail(_held: Annotated[object, fastapi.Depends(locked)]):
         raise fastapi.HTTPException(418)
 
     return app

@@ -345,13 +345,13 @@ async def test_what_is_held_can_be_released_at_maxmemory(serve):
 # Secrets
 
 
-def denied(serve, good):  # noqa: ARG001 - one signature for all
+def denied(serve, _good):
     """The wrong user."""
     (port,) = serve(1, "--requirepass", "another")
     return [f"redis://:{SECRET}@{HOST}:{port}", f"redis://jo:{SECRET}@localhost:{port}"]
 
 
-def twins(serve, good):  # noqa: ARG001
+def twins(_serve, good):
     """One server twice."""
     return [f"redis://:{SECRET}@{HOST}:{good}", f"redis://:{SECRET}@localhost:{good}"]
 
@@ -362,13 +362,13 @@ def replica(serve, good):
     return [f"redis://:{SECRET}@{HOST}:{port}"]
 
 
-def no_rights(serve, good):  # noqa: ARG001
+def no_rights(serve, _good):
     """A user who may do nothing."""
     (port,) = serve(1, "--user", "jo", "on", f">{SECRET}", "~*", "&*", "+@all", "-eval")
     return [f"redis://jo:{SECRET}@{HOST}:{port}/2"]
 
 
-def at_maxmemory(serve, good):  # noqa: ARG001
+def at_maxmemory(serve, _good):
     """A server that takes no writes."""
     (port,) = serve(1, "--requirepass", SECRET, "--maxmemory", "1mb")
     return [f"redis://:{SECRET}@{HOST}:{port}"]

@@ -496,7 +496,7 @@ async def test_dropped_replies_hide_what_the_server_has_done_for_good():
         async with connected(cluster, 0) as late:
             for number, victim in enumerate((client, late), 1):
                 victim.send("APPEND key x")
-                while ask_behind_the_proxy(cluster, "STRLEN key") != f":{number}\r\n":  # noqa: ASYNC110
+                while ask_behind_the_proxy(cluster, "STRLEN key") != f":{number}\r\n":  # noqa: ASYNC110 - a server tells nobody
                     await asyncio.sleep(0.001)
                 assert await victim.hears_nothing()
             cluster.heal(0)
@@ -548,7 +548,7 @@ async def test_held_command_arrives_late_although_its_client_has_gone(ending):
             client.send("SET key late")
             if ending == "abort":
                 # A reset overtakes bytes that the proxy has not read yet.
-                while not any(link.up.queue for link in cluster._proxies[0]._links):  # noqa: ASYNC110
+                while not any(link.up.queue for link in cluster._proxies[0]._links):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0)
                 linger = struct.pack("ii", 1, 0)  # closing sends a reset
                 client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -762,7 +762,8 @@ def test_wheel_is_found_without_importing_it(monkeypatch):
     assert imported == "False"
 
 
-def test_path_is_searched_for_valkey_before_redis(tmp_path, no_wheel, monkeypatch):  # noqa: ARG001
+@pytest.mark.usefixtures("no_wheel")
+def test_path_is_searched_for_valkey_before_redis(tmp_path, monkeypatch):
     """Without the wheel, what the machine has is used."""
     monkeypatch.setenv("PATH", str(tmp_path))
     redis_server = executable(tmp_path / "redis-server")
@@ -771,7 +772,8 @@ def test_path_is_searched_for_valkey_before_redis(tmp_path, no_wheel, monkeypatc
     assert _servers.find_server() == valkey_server
 
 
-def test_no_server_at_all_names_the_pip_command(tmp_path, no_wheel, monkeypatch):  # noqa: ARG001
+@pytest.mark.usefixtures("no_wheel")
+def test_no_server_at_all_names_the_pip_command(tmp_path, monkeypatch):
     """The error is the remedy."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalServerError, match=r"pip install 'redlock-async\[testing\]'"):

@@ -423,7 +423,8 @@ async def test_two_clients_in_one_process_exclude_each_other(nodes):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("size", "spare"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (7, 3)])
-async def test_any_number_of_nodes(embedded, size, spare):  # noqa: ARG001
+@pytest.mark.usefixtures("embedded")
+async def test_any_number_of_nodes(size, spare):
     """As many may fail as are beyond the majority of those configured, and not one more."""
     with LocalCluster(size) as cluster:
         async with Redlock(cluster.urls, wait=2) as redlock, Redlock(cluster.urls, wait=0) as other:

@@ -8,6 +8,7 @@ import traceback
 import pytest
 import redis.asyncio
 
+import redlock_async
 from redlock_async import ConfigurationError, Lock, Redlock, client
 from redlock_async.client import DefaultRedlock
 
@@ -363,7 +364,8 @@ def test_from_env_of_a_subclass_is_of_that_class(environment):
     assert type(Mine.from_env()) is Mine
 
 
-def test_from_env_without_nodes_names_the_variable(environment):  # noqa: ARG001 - it clears them
+@pytest.mark.usefixtures("environment")
+def test_from_env_without_nodes_names_the_variable():
     """And shows what it may look like."""
     message, _ = refusal(Redlock.from_env)
     assert "REDLOCK_NODES is not set" in message
@@ -387,7 +389,8 @@ def test_from_env_shows_no_password(environment):
         lambda made: made.on_event(print),
     ],
 )
-def test_the_global_client_without_nodes_says_what_to_set(use, environment):  # noqa: ARG001 - it clears them
+@pytest.mark.usefixtures("environment")
+def test_the_global_client_without_nodes_says_what_to_set(use):
     """Each time, not only the first."""
     made = DefaultRedlock()
     for _ in range(2):
@@ -427,7 +430,8 @@ def test_the_global_client_with_bad_nodes_says_so_each_time(nodes, environment):
     assert made.statistics().nodes == 1
 
 
-def test_the_global_client_has_no_attributes_that_a_client_has_not(environment):  # noqa: ARG001 - it clears them
+@pytest.mark.usefixtures("environment")
+def test_the_global_client_has_no_attributes_that_a_client_has_not():
     """Frameworks ask any object they see for attributes of their own: that must not need an environment."""
     made = DefaultRedlock()
     assert not hasattr(made, "_is_coroutine_marker")
@@ -435,7 +439,8 @@ def test_the_global_client_has_no_attributes_that_a_client_has_not(environment):
     assert not inspect.iscoroutinefunction(made)
 
 
-def test_python_s_own_protocols_need_no_environment(environment):  # noqa: ARG001 - it clears them
+@pytest.mark.usefixtures("environment")
+def test_python_s_own_protocols_need_no_environment():
     """inspect, copy and the like look for names with two underscores on any object they see."""
     made = DefaultRedlock()
     for name in ("__wrapped__", "__deepcopy__", "__test__", "__len__"):
@@ -444,6 +449,4 @@ def test_python_s_own_protocols_need_no_environment(environment):  # noqa: ARG00
 
 def test_the_global_client_is_one():
     """`from redlock_async import redlock` everywhere is the same."""
-    import redlock_async  # noqa: PLC0415
-
     assert type(redlock_async.redlock) is client.DefaultRedlock

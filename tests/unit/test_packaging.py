@@ -62,7 +62,7 @@ def test_the_package_installs_three_things():
 
 def test_the_version_has_one_source():
     """`redlock_async.__version__` and the installed metadata say what pyproject.toml says."""
-    import redlock_async  # noqa: PLC0415  - the other tests of this file need no package
+    import redlock_async  # noqa: PLC0415 - the other tests of this file need no package
 
     try:
         installed = version(PROJECT["name"])

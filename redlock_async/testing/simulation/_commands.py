@@ -136,8 +136,13 @@ def dbsize(store: Store, _arguments: Arguments) -> Reply:
 @_writing(b"FLUSHALL", -1)
 @_writing(b"FLUSHDB", -1)
 def flush(store: Store, arguments: Arguments) -> Reply:
-    if len(arguments) > 1 and (len(arguments) > 2 or arguments[1].upper() not in {b"SYNC", b"ASYNC"}):  # noqa: PLR2004
-        raise Refused(SYNTAX)
+    match arguments[1:]:
+        case []:
+            pass
+        case [option] if option.upper() in {b"SYNC", b"ASYNC"}:
+            pass
+        case _:
+            raise Refused(SYNTAX)
     store.flush()
     return OK
 

@@ -96,11 +96,10 @@ def number_text(number: float) -> bytes:
 
 def encode(reply: Reply, resp: int) -> bytes:
     """The bytes of a reply."""
-    kind = type(reply)
-    if kind is bytes:
-        return b"$%d\r\n%b\r\n" % (len(reply), reply)  # type: ignore[arg-type,str-format]
-    if kind is int:
-        return b":%d\r\n" % reply  # type: ignore[str-format]
+    if type(reply) is bytes:
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    if type(reply) is int:
+        return b":%d\r\n" % reply
     if reply is None:
         return b"_\r\n" if resp == RESP3 else b"$-1\r\n"
     return _encode_rare(reply, resp)
