@@ -6,12 +6,8 @@ python tests/simulation/exhaustive.py --size full
 
 import argparse
 import asyncio
-import logging
-import multiprocessing
-import os
 import random
 import sys
-import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +22,8 @@ import hiredis
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from exploring import CORES, Findings, Worker, on_all_cores
 from recorder import KEPT, Recorder
-from schedules import Clients
 
 from redlock_async import KeyConflict, LockLost, LockTimeout, QuorumUnavailable
 from redlock_async.testing import Violation
@@ -778,77 +774,54 @@ def _everything():
 
 
 @dataclass
-class Found:
-    """What came of some situations."""
+class Found(Findings):
+    """What came of some situations; a failure is (situation, way, step, violations)."""
 
     situations: int = 0
     cases: int = 0
-    seconds: float = 0.0
     by_action: Counter = field(default_factory=Counter)
-    failures: list = field(default_factory=list)
-    """(situation, way, step, violations)."""
-
-    def __iadd__(self, other):
-        self.situations += other.situations
-        self.cases += other.cases
-        self.by_action += other.by_action
-        self.failures += other.failures
-        return self
 
 
-class Explorer:
-    """Carries out situations in this process."""
-
-    def __init__(self):
-        logging.getLogger("redlock_async").disabled = True  # every fresh cluster would be warned of
-        self._clients = Clients()
+class Explorer(Worker):
+    """Carries out situations."""
 
     def once(self, situation, way=None, at=0):
         """One case: (steps, violations)."""
         trial = Pair if isinstance(situation, Duel) else Alone
         return trial(self._clients, situation, way, at).outcome()
 
-    def explore(self, those, *, until=inf, stop_at_first=False):
+    def explore(self, those, *, stop_at_first=False):
         """Each of those, and cancelled at every step."""
         found = Found()
         for situation in those:
-            if time.monotonic() > until:
-                break
             found.situations += 1
-            steps, violations = self.once(situation)
-            found.by_action[getattr(situation, "action", "duel")] += 1
-            found.cases += 1
-            if violations:
-                found.failures.append((str(situation), None, 0, [str(violation) for violation in violations]))
+            steps = self._case(found, situation)
             for way, at in situation.cancellations(steps) if situation.ways else ():
-                _, violations = self.once(situation, way, at)
-                found.by_action[getattr(situation, "action", "duel")] += 1
-                found.cases += 1
-                if violations:
-                    found.failures.append((str(situation), way, at, [str(violation) for violation in violations]))
+                self._case(found, situation, way, at)
             if found.failures and stop_at_first:
                 break
         return found
 
+    def _case(self, found, situation, way=None, at=0):
+        steps, violations = self.once(situation, way, at)
+        found.by_action[getattr(situation, "action", "duel")] += 1
+        found.cases += 1
+        if violations:
+            found.failures.append((str(situation), way, at, [str(violation) for violation in violations]))
+        return steps
+
 
 def _explore(arguments):
-    first, stride, seconds = arguments
-    until = inf if seconds is None else time.monotonic() + seconds
-    return Explorer().explore(everything()[first::stride], until=until)
+    first, stride = arguments
+    return Explorer().explore(everything()[first::stride])
 
 
-def explore(stride=1, offset=0, *, seconds=None, workers=None):
+def explore(stride=1, offset=0):
     """Every `stride`-th of all, on all cores."""
-    workers = workers or os.cpu_count() or 1
-    started, found = time.monotonic(), Found()
     # Small portions, for some situations take much longer than others.
-    portions = 8 * workers
-    shares = [(offset + stride * number, stride * portions, seconds) for number in range(portions)]
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for part in pool.imap_unordered(_explore, shares, chunksize=1):
-            found += part
-    found.seconds = time.monotonic() - started
-    return found
+    portions = 8 * CORES
+    shares = [(offset + stride * number, stride * portions) for number in range(portions)]
+    return on_all_cores(_explore, shares, Found())
 
 
 def main():

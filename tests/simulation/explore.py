@@ -5,22 +5,21 @@ python tests/simulation/explore.py --schedules 100000 --mutants
 
 import argparse
 import json
-import logging
-import multiprocessing
-import os
 import random
 import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import kinds_mutants  # noqa: F401 - adds to MUTANTS
+from exploring import CORES, Findings, Worker, on_all_cores, pool
 from kinds import OF_KINDS, KindSchedule
 from mutants import MUTANTS, broken
-from schedules import FAMILIES, Clients, Run, shrink
+from schedules import FAMILIES, Run, shrink
 
 KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
 MIX = ["one", "smallest"] * 6 + [family for family in FAMILIES if family not in {"one", "smallest"}]
@@ -34,34 +33,18 @@ CAUGHT = Path(__file__).with_name("caught.json")
 
 
 @dataclass
-class Found:
-    """What came of some schedules."""
+class Found(Findings):
+    """What came of some schedules; a failure is (family, seed, the violations as text)."""
 
     schedules: int = 0
     leases: int = 0
     lost: int = 0
     simulated: float = 0.0
-    seconds: float = 0.0
     families: Counter = field(default_factory=Counter)
-    failures: list = field(default_factory=list)
-    """(family, seed, the violations as text)."""
-
-    def __iadd__(self, other):
-        self.schedules += other.schedules
-        self.leases += other.leases
-        self.lost += other.lost
-        self.simulated += other.simulated
-        self.families += other.families
-        self.failures += other.failures
-        return self
 
 
-class Explorer:
-    """Carries out schedules in this process."""
-
-    def __init__(self):
-        logging.getLogger("redlock_async").disabled = True  # every fresh cluster would be warned of
-        self._clients = Clients()
+class Explorer(Worker):
+    """Carries out schedules."""
 
     def outcome(self, schedule):
         """Of one schedule."""
@@ -69,11 +52,11 @@ class Explorer:
             return schedule.carried_out(self._clients).outcome()
         return Run(schedule, self._clients).outcome()
 
-    def explore(self, families, seeds, *, until=None, stop_at_first=False):
+    def explore(self, families, seeds, *, until=inf, stop_at_first=False):
         """Those families in turn, with those seeds, until the time is up."""
         found = Found()
         for number, seed in enumerate(seeds):
-            if until is not None and time.monotonic() > until:
+            if time.monotonic() > until:
                 break
             family = families[number % len(families)]
             outcome = self.outcome(schedule_of(family, seed))
@@ -107,20 +90,13 @@ def schedule_of(family, seed):
 
 def _explore(arguments):
     families, seeds, seconds = arguments
-    return Explorer().explore(families, seeds, until=None if seconds is None else time.monotonic() + seconds)
+    return Explorer().explore(families, seeds, until=inf if seconds is None else time.monotonic() + seconds)
 
 
-def explore(families, first, number, *, seconds=None, workers=None):
+def explore(families, first, number, *, seconds=None):
     """So many schedules on all cores, or as many as fit in the time."""
-    workers = workers or os.cpu_count() or 1
-    started = time.monotonic()
-    shares = [(families, range(first + worker, first + number, workers), seconds) for worker in range(workers)]
-    found = Found()
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for part in pool.imap_unordered(_explore, shares):
-            found += part
-    found.seconds = time.monotonic() - started
-    return found
+    shares = [(families, range(first + core, first + number, CORES), seconds) for core in range(CORES)]
+    return on_all_cores(_explore, shares, Found())
 
 
 def _hunt(arguments):
@@ -131,19 +107,19 @@ def _hunt(arguments):
         if known:
             found += explorer.explore(known[:1], known[1:], stop_at_first=True)
         if not found.failures:
-            until = started + seconds if seconds else None
+            until = started + seconds if seconds else inf
             found += explorer.explore(MUTANTS[name][1], range(first, first + MOST), until=until, stop_at_first=True)
     return name, found, time.monotonic() - started
 
 
-def hunt(first, names=tuple(MUTANTS), *, seconds=None, workers=None, known=None):
+def hunt(first, names=tuple(MUTANTS), *, seconds=None, known=None):
     """Break each rule, and explore until it is noticed; yields (name, what was found, seconds).
 
     `known` is for each name the family and seed of a schedule to try first.
     """
     orders = [(name, first, seconds, (known or {}).get(name)) for name in names]
-    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count()) as pool:
-        yield from pool.imap_unordered(_hunt, orders)
+    with pool() as processes:
+        yield from processes.imap_unordered(_hunt, orders)
 
 
 def main():
