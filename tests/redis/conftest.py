@@ -1,10 +1,15 @@
 """What the tests on real servers share: looking at servers behind the library's back, and waiting for a condition."""
 
 import asyncio
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import redis
+
+# With import-mode importlib no test's folder is on the path.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Eyes:

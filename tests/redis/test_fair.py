@@ -7,13 +7,13 @@ import statistics
 import subprocess
 import sys
 import time
-import types
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import anyio
 import pytest
+from suspending import counting
 
 from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, RedlockError
 from redlock_async._queue import SHORTEST_PLACE
@@ -478,24 +478,6 @@ async def test_renewed_lost_and_handed_on_as_a_plain_lock(nodes, eyes):
     assert not eyes.keys()
 
 
-@types.coroutine
-def counting(coroutine, at, act):
-    """Run the coroutine, and call `act` when it suspends for the `at`-th time; returns how often it suspended."""
-    steps, step, value = 0, coroutine.send, None
-    while True:
-        try:
-            yielded = step(value)
-        except StopIteration:
-            return steps
-        steps += 1
-        if steps == at:
-            act()
-        try:
-            step, value = coroutine.send, (yield yielded)
-        except BaseException as exc:  # noqa: BLE001 - whatever is thrown in is passed on
-            step, value = coroutine.throw, exc
-
-
 async def by_task(coroutine, at):
     """task.cancel(), and again in the next tick; returns how often it suspended, None if it was cancelled."""
     loop = asyncio.get_running_loop()
@@ -505,7 +487,8 @@ async def by_task(coroutine, at):
         loop.call_soon(loop.call_soon, task.cancel)
 
     async def run():
-        return await counting(coroutine, at, act)
+        _, steps = await counting(coroutine, at, act)
+        return steps
 
     task = loop.create_task(run())
     try:
@@ -519,7 +502,8 @@ async def by_scope(coroutine, at):
 
     async def run():
         with anyio.CancelScope() as scope:
-            return await counting(coroutine, at, scope.cancel)
+            _, steps = await counting(coroutine, at, scope.cancel)
+            return steps
 
     return await asyncio.get_running_loop().create_task(run())
 

@@ -6,12 +6,12 @@ import statistics
 import subprocess
 import sys
 import time
-import types
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import redis
+from suspending import counting
 
 from redlock_async import ConfigurationError, LockLost, LockTimeout, NotHeld, QuorumUnavailable, Redlock
 
@@ -740,25 +740,6 @@ async def test_upgrade_is_refused_at_once(nodes, wait):
 
 
 # Cancellation
-
-
-@types.coroutine
-def counting(coroutine, at, act):
-    """Run the coroutine, and call `act` when it suspends for the `at`-th time; returns (result, suspensions)."""
-    steps, send, value = 0, coroutine.send, None
-    while True:
-        try:
-            yielded = send(value)
-        except StopIteration as stop:
-            return stop.value, steps
-        steps += 1
-        if steps == at:
-            act()
-        try:
-            value = yield yielded
-            send = coroutine.send
-        except BaseException as exc:  # noqa: BLE001 - whatever is thrown in is passed on
-            send, value = coroutine.throw, exc
 
 
 async def cancelled_at(coroutine, at):

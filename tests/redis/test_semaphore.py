@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 import time
-import types
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from suspending import counting
 
 from redlock_async import (
     ConfigurationError,
@@ -936,24 +936,6 @@ async def test_a_key_of_another_type_is_never_a_free_slot(nodes, eyes):
 # Cancellation
 
 
-@types.coroutine
-def cancelled_at(coroutine, at, cancel):
-    """Run the coroutine, and cancel when it suspends for the `at`-th time; returns the number of suspensions."""
-    steps, step, value = 0, coroutine.send, None
-    while True:
-        try:
-            yielded = step(value)
-        except StopIteration:
-            return steps
-        steps += 1
-        if steps == at:
-            cancel()
-        try:
-            value, step = (yield yielded), coroutine.send
-        except BaseException as exc:  # noqa: BLE001 - whatever is thrown in is passed on
-            value, step = exc, coroutine.throw
-
-
 async def at_every_await(make, check):
     """Cancel at the first suspension, the second, and so on, until it finishes; returns at how many."""
     loop = asyncio.get_running_loop()
@@ -961,7 +943,8 @@ async def at_every_await(make, check):
         running = []
 
         async def run(coroutine, at=at, running=running):
-            return await cancelled_at(coroutine, at, lambda: loop.call_soon(running[0].cancel))
+            _, steps = await counting(coroutine, at, lambda: loop.call_soon(running[0].cancel))
+            return steps
 
         running.append(loop.create_task(run(await make())))
         try:
