@@ -37,6 +37,13 @@ ABOUT = {
     "took": "took",
 }
 
+SWEEPS = (
+    ("tasks", "Throughput against tasks", "Each task on a name of its own.", "tasks, log scale", True),
+    ("nodes", "Cost against nodes", "The same on fewer and more masters.", "nodes", False),
+    ("round trip", "Cost against the round trip", "The same on masters further away.", "round trip, ms", False),
+)
+"""Groups of scenarios, and how each is shown: heading, words, axis, and whether that is logarithmic."""
+
 
 def render(run: Run) -> str:
     """The whole page."""
@@ -87,25 +94,13 @@ def _sections(report: Report) -> Iterator[Section]:
         "long tail. Each is the median over the rounds; beside each name are the p50 and the p99.",
         _plots(charts.distributions()),
     )
-    bars = "The bar behind a point goes from the lowest round to the highest."
-    yield Section(
-        "tasks",
-        "Throughput against tasks",
-        f"Each task on a name of its own. {bars}",
-        _plots(charts.sweeps("tasks", "tasks, log scale", log=True)),
-    )
-    yield Section(
-        "nodes",
-        "Cost against nodes",
-        f"The same on fewer and more masters. {bars}",
-        _plots(charts.sweeps("nodes", "nodes", log=False)),
-    )
-    yield Section(
-        "round-trip",
-        "Cost against the round trip",
-        f"The same on masters further away. {bars}",
-        _plots(charts.sweeps("round trip", "round trip, ms", log=False)),
-    )
+    for group, heading, words, unit, log in SWEEPS:
+        yield Section(
+            group.replace(" ", "-"),
+            heading,
+            f"{words} The bar behind a point goes from the lowest round to the highest.",
+            _plots(charts.sweeps(group, unit, log=log)),
+        )
     yield Section(
         "handover",
         "Hand-over",

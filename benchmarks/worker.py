@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -80,6 +81,39 @@ class Cancels(Blocks, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a lock is taken and given back, again and again."""
+
+    acquire: Callable[[str], Awaitable[Any]]
+    release: Callable[[Any], Awaitable[object]]
+
+    async def alone(self, name: str, end: float, most: int | None = None) -> list[float]:
+        """Acquire and release until the time is up, at least once; how long each pair took."""
+        acquire, release = self.acquire, self.release
+        took: list[float] = []
+        started = now()
+        while True:
+            await release(await acquire(name))
+            ended = now()
+            took.append(ended - started)
+            if ended >= end or len(took) == most:
+                return took
+            started = ended
+
+    async def in_turns(self, name: str, end: float, most: int | None = None) -> list[float]:
+        """The same where others want that name too, and always `most` pairs if that is given; how long each waited."""
+        acquire, release = self.acquire, self.release
+        waited: list[float] = []
+        while True:
+            started = now()
+            held = await acquire(name)
+            waited.append(now() - started)
+            await release(held)
+            if len(waited) == most or (most is None and now() >= end):
+                return waited
+
+
 class Worker:
     """Answers one request after the other."""
 
@@ -100,7 +134,8 @@ class Worker:
 
     async def open(self, urls: Sequence[str]) -> None:
         await self._contender.open(urls)
-        await _alone(self._contender.acquire, self._contender.release, f"bench:warm:{os.getpid()}", now() + WARM_UP)
+        use = Use(self._contender.acquire, self._contender.release)
+        await use.alone(f"bench:warm:{os.getpid()}", now() + WARM_UP)
 
     async def acquire(self, name: str) -> Sample:
         self._held = await self._contender.acquire(name)
@@ -125,9 +160,9 @@ class Worker:
 
         With `each`, whole batches of so many pairs a task, until the time is over.
         """
-        release = self._contender.release
         acquire = cast("Fair", self._contender).fair if fair else self._contender.acquire
-        do = _in_turns if shared else _alone
+        use = Use(acquire, self._contender.release)
+        do = use.in_turns if shared else use.alone
         took: list[float] = []
         started = now()
         end = started + seconds
@@ -135,9 +170,9 @@ class Worker:
             base_now = base if each is None else f"{base}:{batch}"
             names = [base_now if shared else f"{base_now}:{i}" for i in range(tasks)]
             if tasks == 1:
-                took += await do(acquire, release, names[0], end, each)
+                took += await do(names[0], end, each)
             else:
-                for part in await asyncio.gather(*(do(acquire, release, name, end, each) for name in names)):
+                for part in await asyncio.gather(*(do(name, end, each) for name in names)):
                     took += part
             if each is None or now() >= end:
                 break
@@ -147,11 +182,12 @@ class Worker:
         """`async with`, beside the same pairs without, in turns of a few."""
         contender = self._contender
         block = cast("Blocks", contender).block
+        use = Use(contender.acquire, contender.release)
         end = now() + seconds
         blocks: list[float] = []
         bare: list[float] = []
         while not blocks or now() < end:
-            bare += await _alone(contender.acquire, contender.release, base, end, TURN)
+            bare += await use.alone(base, end, TURN)
             for _ in range(TURN):
                 started = now()
                 async with block(base):
@@ -263,43 +299,6 @@ VERBS: dict[str, Callable[..., Coroutine[Any, Any, Sample | None]]] = {
         Worker.waited, Worker.hold, Worker.drop, Worker.usage, Worker.enter, Worker.cancelled, Worker.force,
     )
 }  # fmt: skip
-
-
-async def _alone(
-    acquire: Callable[[str], Awaitable[Any]],
-    release: Callable[[Any], Awaitable[object]],
-    name: str,
-    end: float,
-    most: int | None = None,
-) -> list[float]:
-    """Acquire and release until the time is up, at least once; how long each pair took."""
-    took: list[float] = []
-    started = now()
-    while True:
-        await release(await acquire(name))
-        ended = now()
-        took.append(ended - started)
-        if ended >= end or len(took) == most:
-            return took
-        started = ended
-
-
-async def _in_turns(
-    acquire: Callable[[str], Awaitable[Any]],
-    release: Callable[[Any], Awaitable[object]],
-    name: str,
-    end: float,
-    most: int | None = None,
-) -> list[float]:
-    """The same where others want that name too, and always `most` pairs if that is given; how long each waited."""
-    waited: list[float] = []
-    while True:
-        started = now()
-        held = await acquire(name)
-        waited.append(now() - started)
-        await release(held)
-        if len(waited) == most or (most is None and now() >= end):
-            return waited
 
 
 def _resident() -> int:

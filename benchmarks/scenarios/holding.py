@@ -17,8 +17,21 @@ COMMANDS = Figure("commands", "commands of the busiest node, those in scripts to
 CPU = Figure("cpu", "CPU of the client", "%")
 
 
-class Waiters(Scenario):
-    """Many tasks wait for a name that stays held, and then is freed."""
+class _Steady(Scenario):
+    """Something that goes on by itself, while it is counted what that costs the masters and the client."""
+
+    setting = Setting(alone=True)
+    least = TTL / 3
+    """All leases are renewed once in that time."""
+    most_rounds = 1
+    usual = FLOOR_AND_OURS
+
+
+class Waiters(_Steady):
+    """Many tasks wait for a name that stays held, and then is freed.
+
+    A renewal is among what is counted: the waiters see that the key was written to.
+    """
 
     name = "waiters"
     tasks = 1_000
@@ -28,13 +41,8 @@ class Waiters(Scenario):
         Figure("first", "release to the first being in", "ms"),
         Figure("last", "release to the last being in", "ms"),
     )  # fmt: skip
-    setting = Setting(alone=True)
     processes = 2
     needs = "waiters"
-    least = TTL / 3
-    """A renewal is among it: the waiters see that the key was written to."""
-    most_rounds = 1
-    usual = FLOOR_AND_OURS
     settle = 0.3
     """Seconds until all of them wait."""
 
@@ -57,7 +65,7 @@ class Waiters(Scenario):
         }
 
 
-class Renewals(Scenario):
+class Renewals(_Steady):
     """Many leases are held and renewed."""
 
     name = "renewals"
@@ -68,12 +76,7 @@ class Renewals(Scenario):
         Figure("memory", "memory of the client, a lease", "KB"),
         Figure("took", "to take them all", "s"),
     )  # fmt: skip
-    setting = Setting(alone=True)
     needs = "renew"
-    least = TTL / 3
-    """All are renewed once in that time."""
-    most_rounds = 1
-    usual = FLOOR_AND_OURS
 
     async def measure(self, stage: Stage, seconds: float) -> Sample:
         (process,) = stage.processes
