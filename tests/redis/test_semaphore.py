@@ -115,6 +115,21 @@ def exclude(held):
             assert fence < following, "a later holder has a smaller fence"
 
 
+def held_while_nodes_fail(cluster, permits, counts):
+    """Every lease of a crowd that goes on although one node is killed, and another comes back empty; no two overlap."""
+    with Crowd(cluster.urls, permits, counts, seconds=2.4, hold=0.005) as crowd:
+        time.sleep(0.8)  # the crowd is at work
+        cluster.kill(0)
+        time.sleep(0.8)
+        cluster.restart(1)
+        crowd.results()
+    held = [lease for leases in crowd.held for lease in leases]
+    assert depth(held) == permits
+    assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
+    exclude(held)
+    return held
+
+
 @pytest.mark.parametrize("permits", [1, 2, 4, 10])
 def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
     """40 tasks in 4 processes: the depth reaches the number and does not pass it; each slot is a lock with a fence."""
@@ -133,16 +148,7 @@ def test_as_many_holders_as_permits_and_never_more(permits, nodes, eyes):
 @pytest.mark.parametrize("permits", [1, 2, 4, 10])
 def test_no_overlap_while_nodes_fail(permits, cluster):
     """One node killed, another come back empty, in the middle of it: still never more than `permits`."""
-    with Crowd(cluster.urls, permits, [[1] * 10] * 4, seconds=2.4, hold=0.005) as crowd:
-        time.sleep(0.8)  # the crowd is at work
-        cluster.kill(0)
-        time.sleep(0.8)
-        cluster.restart(1)
-        crowd.results()
-    held = [lease for leases in crowd.held for lease in leases]
-    assert depth(held) == permits
-    assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
-    exclude(held)
+    held_while_nodes_fail(cluster, permits, [[1] * 10] * 4)
 
 
 def test_some_want_nearly_all_and_others_one(nodes, eyes):
@@ -173,17 +179,8 @@ def test_who_wants_many_gets_in_among_a_crowd_that_wants_few(nodes):
 def test_no_overlap_of_several_slots_while_nodes_fail(permits, cluster):
     """As above, with half of the tasks wanting half of the slots."""
     counts = [[1] * 5 + [permits // 2] * 5] * 4
-    with Crowd(cluster.urls, permits, counts, seconds=2.4, hold=0.005) as crowd:
-        time.sleep(0.8)  # the crowd is at work
-        cluster.kill(0)
-        time.sleep(0.8)
-        cluster.restart(1)
-        crowd.results()
-    held = [lease for leases in crowd.held for lease in leases]
-    assert depth(held) == permits
+    held = held_while_nodes_fail(cluster, permits, counts)
     assert {len(slots) for _, _, slots, _ in held} == {1, permits // 2}
-    assert max(begin for begin, *_ in held) - min(begin for begin, *_ in held) > 2, "it came to a halt"
-    exclude(held)
 
 
 def test_throughput_beside_the_mutex(nodes):
