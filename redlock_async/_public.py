@@ -11,7 +11,8 @@ from ._errors import (
     QuorumUnavailable,
     RedlockError,
 )
-from ._operators import Holder, NodeStatus, SemaphoreStatus
+from ._operators import Holder, NodeStatus
+from ._permits import SemaphoreStatus
 from ._records import LockRecord
 from .client import DefaultRedlock, Redlock
 from .events import Event, Statistics

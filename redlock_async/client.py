@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from . import _listing, _operators
+from . import _listing, _operators, _permits
 from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
@@ -18,7 +18,8 @@ from ._errors import ConfigurationError, RedlockError, line, shown
 from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
-from ._operators import Holder, NodeStatus, SemaphoreStatus
+from ._operators import Holder, NodeStatus
+from ._permits import SemaphoreStatus
 from ._queue import Fair, place_kept
 from ._readwrite import Read, Write
 from ._records import LockRecord
@@ -318,7 +319,7 @@ class Redlock:
 
     async def inspect_semaphore(self, name: str) -> SemaphoreStatus | None:
         """How many permits a semaphore has, and who holds which slot; None if it is not in use."""
-        return await _operators.inspect_semaphore(self._engine(), name, self._keys.semaphore(name)[0])
+        return await _permits.inspect_semaphore(self._engine(), name, self._keys.semaphore(name)[0])
 
     async def locks(self, pattern: str = "*", *, foreign: bool = False) -> list[LockRecord]:
         """What is locked, of every kind, and what attempts have left behind: names by the servers' own glob patterns.
@@ -352,7 +353,7 @@ class Redlock:
         was down meanwhile still has the old number: call it again when all are back, to be as safe as before.
         """
         check_permits(permits)
-        await _operators.change_permits(self._engine(), name, self._keys.semaphore(name)[0], permits)
+        await _permits.change_permits(self._engine(), name, self._keys.semaphore(name)[0], permits)
 
     def statistics(self) -> Statistics:
         """Counters since this client was made, and gauges of this moment."""

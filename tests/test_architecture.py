@@ -31,7 +31,7 @@ LAYERS = (
     ("_engine", "_body"),
     ("_latch", "_listing"),
     ("lease", "_operators"),
-    ("_primitive",),
+    ("_primitive", "_permits"),
     ("lock", "semaphore", "rwlock", "fair", "latch"),
     ("locked",),
     ("once",),

@@ -10,7 +10,7 @@ from redlock_async import (
     _contest,
     _latch,
     _line,
-    _operators,
+    _permits,
     _queue,
     _readwrite,
     _scripts,
@@ -300,7 +300,7 @@ def who_wants_as_many_is_held_back():
 @mutant("semaphore")
 def permits_are_changed_on_a_minority():
     """One node that has stored the new number is enough."""
-    change = _operators.change_permits
+    change = _permits.change_permits
 
     async def one(engine, *arguments):
         needed, engine.needed = engine.needed, 1
@@ -309,7 +309,7 @@ def permits_are_changed_on_a_minority():
         finally:
             engine.needed = needed
 
-    with patch.object(_operators, "change_permits", one):
+    with patch.object(_permits, "change_permits", one):
         yield
 
 
@@ -350,7 +350,7 @@ def a_renewal_brings_back_the_old_number():
 @mutant("semaphore")
 def a_change_that_failed_is_not_taken_back():
     """Some nodes have the new number, others the old."""
-    with patch.object(_operators, "_take_back", lambda *_: None):
+    with patch.object(_permits, "_take_back", lambda *_: None):
         yield
 
 
