@@ -8,6 +8,7 @@ from redlock_async import (
     _acquire,
     _contest,
     _engine,
+    _extension,
     _fencing,
     _holding,
     _lease,
@@ -15,7 +16,6 @@ from redlock_async import (
     _node,
     _quorum,
     _readwrite,
-    _renewal,
     _round,
     _scripts,
 )
@@ -235,7 +235,7 @@ def extension_by_a_minority():
         if request.holding.phase is _lease.Phase.HELD and state == 1:
             confirm(self, request, bit)
 
-    with patch.object(_renewal.Extension, "_count", count):
+    with patch.object(_extension.Extension, "_count", count):
         yield
 
 
@@ -258,7 +258,7 @@ def repair_after_a_majority_has_lost_it():
         elif state == 0:
             request.missing |= bit
 
-    with patch.object(_renewal.Extension, "_count", count):
+    with patch.object(_extension.Extension, "_count", count):
         yield
 
 
