@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from ._administration import ADMINISTRATION, Run, wrong_number
-from ._commands import COMMANDS, Command
+from ._commands import COMMANDS
 from ._lua import Script, compiled, key_count, run
 from ._resp import Refused, Reply, encode, error
 from ._session import INCOMPLETE, Session
 from ._store import Store, Value
+from ._table import Command
 from ._tracking import Tracking
 
 __all__ = ["Master", "Session"]
