@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._quorum import SAME_BIRTH
 from ._replies import failure
 from ._scripts import Dialect
 from ._wire import ErrorReply
@@ -23,34 +22,6 @@ class Identity:
     server: str | None
     dialect: Dialect
     tracking: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How old a node's data is, how long leases may have stood, and the longest ttl in use."""
-
-    read_at: float
-    born: int | None
-    """When its data began, by its own clock in µs; None if it refuses to remember (OOM, say)."""
-    age: float
-    """For how many seconds it had kept its data at `read_at`."""
-    longest_ttl: float
-    founded: float | None
-    """For how many seconds a majority had been there, as far as that node knows."""
-    answered_at: float
-    """When we knew: a far node read its clock anywhere between `read_at` and this."""
-    clock: float
-    """The node's wall clock at `read_at`."""
-
-    @property
-    def witness(self) -> bool:
-        """Whether it has kept its data since the founding: both are told by its own clock, which may be wrong."""
-        return self.founded is not None and self.age >= self.founded - SAME_BIRTH
-
-    @property
-    def late(self) -> bool:
-        """Whether it only knows of the founding by hearsay: its data began later."""
-        return self.founded is not None and not self.witness
 
 
 def questions(probe: bytes, *, pushes: bool) -> list[tuple[bytes | str | int, ...]]:

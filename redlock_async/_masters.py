@@ -167,7 +167,7 @@ class Masters:
         if ttl > self.longest_ttl:
             self.longest_ttl = ttl
             for node in self.nodes:
-                node.mark_again(doubt=False)
+                node.memory.ask_again(doubt=False)
             self._reassess()
 
     def changed(self, node: Node) -> None:
@@ -188,13 +188,13 @@ class Masters:
 
     def _reassess(self) -> None:
         now = self.now()
-        marks = [node.mark for node in self.nodes]
+        marks = [node.memory.mark for node in self.nodes]
         longest = max([self.longest_ttl, *(mark.longest_ttl for mark in marks if mark is not None)])
         ages = [None if mark is None else mark.age + (now - mark.read_at) for mark in marks]
         for node, age in zip(self.nodes, ages, strict=True):
             if age is not None and age >= longest:
-                node.forgot = False  # whatever it has forgotten is over
-        forgot = [node.forgot for node in self.nodes]
+                node.memory.forgot = False  # whatever it has forgotten is over
+        forgot = [node.memory.forgot for node in self.nodes]
         nobody_saw_it = self._nobody_saw_the_founding
         late = [mark is not None and mark.late and not nobody_saw_it for mark in marks]
         founded_at = self._founded_at
@@ -205,7 +205,7 @@ class Masters:
             if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
             until = f"it votes again in {hold:.1f} s, when every lease it may have forgotten is over"
-            node.hold_out(NodeRefused(f"it restarted without its data: {until}") if hold > 0 else None)
+            node.memory.hold_out(NodeRefused(f"it restarted without its data: {until}") if hold > 0 else None)
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
             self._reassess_timer = None
@@ -227,13 +227,13 @@ class Masters:
 
         Told by when the answers came: it is for nodes that began later, and must not make them look older.
         """
-        marks = [node.mark for node in self.nodes if node.mark is not None and node.mark.witness]
+        marks = [mark for node in self.nodes if (mark := node.memory.mark) is not None and mark.witness]
         return min((mark.answered_at - mark.founded for mark in marks if mark.founded is not None), default=None)
 
     @property
     def _nobody_saw_the_founding(self) -> bool:
         """Whether all nodes are known, and none has kept its data since the founding: it means nothing any more."""
-        return all(node.mark is not None and not node.mark.witness for node in self.nodes)
+        return all((mark := node.memory.mark) is not None and not mark.witness for node in self.nodes)
 
     def _found(self, holds: Sequence[float]) -> None:
         """A majority is there: have every node remember since when, before it grants anything.
@@ -243,21 +243,22 @@ class Masters:
         if not self._started.is_set():
             return  # somebody who knows better may be among those that are still being asked
         now, founded_at = self.now(), self._founded_at
-        there = [node for node, hold in zip(self.nodes, holds, strict=True) if node.mark is not None and not hold]
-        first = not any(node.mark is not None and node.mark.founded is not None for node in self.nodes)
+        marks = [node.memory.mark for node in self.nodes]
+        there = sum(mark is not None and not hold for mark, hold in zip(marks, holds, strict=True))
+        first = not any(mark is not None and mark.founded is not None for mark in marks)
         anew = founded_at is None and (first or self._nobody_saw_the_founding)
         founding = now if anew else founded_at
-        if founding is None or (anew and len(there) < self.needed):
+        if founding is None or (anew and there < self.needed):
             return
-        for node in self.nodes:
-            mark = node.mark
+        for node, mark in zip(self.nodes, marks, strict=True):
             if mark is None or (mark.founded is not None and not anew):
                 continue
             # Not again at once when it refuses to remember (OOM): it will refuse to grant, too.
-            if node.told_at + 1.0 <= now:
-                node.told_at = now
-                node.mark = replace(mark, founded=mark.answered_at - founding)
-                node.tell_mark(self._mark(round((now - founding) * 1e6), anew=anew))
+            memory = node.memory
+            if memory.told_at + 1.0 <= now:
+                memory.told_at = now
+                memory.mark = replace(mark, founded=mark.answered_at - founding)
+                memory.tell(self._mark(round((now - founding) * 1e6), anew=anew))
 
     def _hold_is_over(self) -> None:
         self._reassess_timer = None
@@ -267,7 +268,7 @@ class Masters:
     def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
         """The server reports keys that somebody else changed, or (None) that it was flushed."""
         if keys is None or not {self._keys.born, self._keys.longest_ttl, self._keys.founded}.isdisjoint(keys):
-            node.mark_again(doubt=keys is None or self._keys.born in keys)
+            node.memory.ask_again(doubt=keys is None or self._keys.born in keys)
         for key in (None,) if keys is None else keys:
             self._watcher.key_changed(node, key)
 

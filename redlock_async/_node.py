@@ -13,16 +13,16 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from random import Random
 from typing import Protocol, TypeVar, cast
 from zlib import crc32
 
-from ._errors import KeyConflict, NodeRefused
-from ._identity import Identity, Mark, identify, questions
+from ._errors import NodeRefused
+from ._identity import Identity, identify, questions
+from ._memory import Client, Memory
 from ._receivers import Ask, Asks, End, Resent, understood
-from ._replies import failure, missing_script
+from ._replies import missing_script
 from ._scripts import Command, Dialect, script
-from ._wire import MISREAD, ErrorReply, Outbox, Receiver, Wire, pack, unreadable
+from ._wire import ErrorReply, Outbox, Receiver, Wire, pack
 
 T = TypeVar("T")
 
@@ -48,13 +48,10 @@ class State(Enum):
     SETTLED = "settled"
 
 
-class Cluster(Protocol):
+class Cluster(Client, Protocol):
     """What a node needs of the client it belongs to."""
 
-    loop: asyncio.AbstractEventLoop
     outbox: Outbox
-    now: Callable[[], float]
-    random: Random
     client_name: str
     node_timeout: float
     probe_key: bytes
@@ -62,10 +59,6 @@ class Cluster(Protocol):
     @property
     def connect_timeout(self) -> float:
         """How long opening a connection may take in all."""
-        ...
-
-    def mark_command(self) -> Command:
-        """The command that reads a node's mark."""
         ...
 
     async def gathered(self, node: Node) -> None:
@@ -79,9 +72,6 @@ class Cluster(Protocol):
 
     def rewired(self) -> None:
         """A node's `live` connection is another now."""
-
-    def reconsidered(self) -> None:
-        """Whether a node abstains may be another now."""
 
     def invalidated(self, node: Node, keys: Sequence[bytes] | None) -> None:
         """These keys of ours were changed by somebody else; None: all."""
@@ -120,17 +110,13 @@ class Node:
         """The pause after a connection that did not last."""
         self._adopted_at = -math.inf
         """When a connection was last taken into use."""
-        self._closed = False
+        self.closed = False
         self.state = State.CONNECTING
         self.bit = 1 << index
         self.live: Wire | None = None
         """The connection, while commands may be sent on it."""
         self.cause: Exception = ConnectionError("not connected yet")
         """Why it is not ready."""
-        self.abstains: Exception | None = None
-        """Why its votes do not count although it answers, if so."""
-        self._held_out: Exception | None = None
-        self._in_doubt: Exception | None = None
         self.identity: Identity | None = None
         """What the server said of itself when we connected last."""
         self.seen: Identity | None = None
@@ -140,13 +126,10 @@ class Node:
         self._to_end: set[int] = set()
         """Ids of our older connections that the server may not have ended yet."""
         self._adopting = False
-        self.mark: Mark | None = None
         self.latency = 0.0
         """The shortest round trip seen on connecting, in seconds."""
-        self.told_at = -math.inf
-        """When it was last told of the founding."""
-        self.forgot = False
-        """Whether we have seen it with older data than it has now."""
+        self.memory = Memory(self, cluster)
+        """Whether it still has its data."""
         self.dialect = Dialect.PLAIN
 
     def __repr__(self) -> str:
@@ -157,19 +140,10 @@ class Node:
         """Whether commands may be sent."""
         return self.live is not None
 
-    def hold_out(self, why: Exception | None) -> None:
-        """Its votes do not count, because it may have forgotten a lease; or they do again."""
-        self._held_out = why
-        self._reconsider()
-
-    def _doubt(self, why: Exception | None) -> None:
-        """The same while it is being asked whether it has its data."""
-        self._in_doubt = why
-        self._reconsider()
-
-    def _reconsider(self) -> None:
-        self.abstains = self._in_doubt or self._held_out
-        self._cluster.reconsidered()
+    @property
+    def abstains(self) -> Exception | None:
+        """Why its votes do not count although it answers, if so."""
+        return self.memory.abstains
 
     @property
     def tracking(self) -> bool:
@@ -228,7 +202,7 @@ class Node:
 
     def connect(self) -> None:
         """Start connecting in the background, unless that is under way."""
-        if self._closed or (self._task is not None and not self._task.done()):
+        if self.closed or (self._task is not None and not self._task.done()):
             return
         self._task = self._cluster.loop.create_task(self._connect(), name=f"redlock connect {self.label}")
 
@@ -240,7 +214,7 @@ class Node:
             self._short_lived = min(2 * self._short_lived, RETRY_UPTO)
         else:
             self._short_lived = RETRY_FROM
-        while not self._closed:
+        while not self.closed:
             try:
                 await self._connect_once()
             except Exception as exc:  # noqa: BLE001 - whatever it is, it is shown as the node's fault, and tried again
@@ -334,66 +308,15 @@ class Node:
 
     async def _read_mark(self) -> None:
         """Learn how old the node's data is; it does not vote until that is known."""
-        self._doubt(NodeRefused("it is being asked whether it still has its data"))
-        ask = Ask(self._cluster.loop, self._cluster.now())
-        self._send_mark(self._cluster.mark_command(), ask)
+        ask = self.memory.ask()
         reply = await ask.future
         took = self._cluster.now() - ask.started_at
         self.latency = min(took, self.latency) if self.latency else took
-        try:
-            self._marked(ask.started_at, reply)
-        except MISREAD as exc:
-            raise unreadable(reply, exc) from exc
+        self.memory.learn(ask.started_at, reply)
 
-    def _send_mark(self, command: Command, receiver: Receiver) -> None:
-        """Read the node's mark, and tell it what it is to remember."""
-        if self.wire is not None:
-            self.wire.send(command.pack_with_source(), receiver)
-
-    def _marked(self, read_at: float, reply: object) -> None:
-        if isinstance(reply, ErrorReply):
-            raise failure(str(reply))
-        node_time, born, longest, founding = cast("list[int]", reply)  # node_mark.lua
-        if not type(node_time) is type(born) is type(longest) is type(founding) is int:
-            raise TypeError
-        stored = born if born >= 0 else None
-        if self.mark is not None and self.mark.born is not None and stored != self.mark.born:
-            self.forgot = True
-        age = (node_time - born) / 1e6 if stored is not None else 0.0
-        founded = (node_time - founding) / 1e6 if founding >= 0 else None
-        self.mark = Mark(read_at, stored, age, longest / 1e3, founded, self._cluster.now(), node_time / 1e6)
-        self._doubt(None)
-
-    def tell_mark(self, command: Command) -> None:
-        """The same on a connection that is in use."""
-        self._send_mark(command, Remark(self, self._cluster.now()))
-
-    def mark_again(self, *, doubt: bool) -> None:
-        """Read the mark once more: it was changed, or the node was flushed.
-
-        The server's report comes before the reply to anything it was asked afterwards, so from here on no grant of a
-        flushed node is counted.
-        """
-        if doubt:
-            self._doubt(NodeRefused("it is being asked whether it still has its data"))
-        self.tell_mark(self._cluster.mark_command())
-
-    def marked_again(self, read_at: float, reply: object) -> None:
-        """The answer to `mark_again`."""
-        if self._closed:
-            return  # what `refused_at_last` passes on is for releases
-        try:
-            self._marked(read_at, reply)
-        except (ConnectionError, KeyConflict) as exc:
-            self._doubt(exc)
-            # It may be busy for now: on a connection that lasts nothing else would ask again.
-            pause = RETRY_UPTO * self._cluster.random.uniform(0.5, 1.0)
-            self._cluster.loop.call_later(pause, self._ask_again, self.wire)
+    def remembered(self) -> None:
+        """What its memory tells of itself is another now."""
         self._cluster.changed(self)
-
-    def _ask_again(self, wire: Wire | None) -> None:
-        if wire is not None and wire is self.wire and self._in_doubt is not None:
-            self.mark_again(doubt=True)
 
     async def ask(self, packed: bytes, read: Callable[[object], T]) -> T:
         """One command on this node by itself, for operators, and its reply as `read` reads it.
@@ -430,7 +353,7 @@ class Node:
 
     def close(self) -> Wire | None:
         """End the connection and every attempt to get another; returns the connection that is closing."""
-        self._closed = True
+        self.closed = True
         self._use(None)
         self.cause = ConnectionError("the client is closed")
         if self._task is not None:
@@ -485,22 +408,6 @@ class Node:
 def _check_alive(wire: Wire) -> None:
     if wire.ended is not None:
         raise wire.ended
-
-
-class Remark:
-    """A node's mark being read once more."""
-
-    __slots__ = ("_node", "started_at")
-
-    def __init__(self, node: Node, now: float) -> None:
-        self._node = node
-        self.started_at = now
-
-    def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
-        self._node.marked_again(self.started_at, reply)
-
-    def dropped(self, node: int, cause: Exception) -> None:
-        """The next connection reads the mark anyway."""
 
 
 class Release:

@@ -79,7 +79,7 @@ async def status(engine: Engine) -> list[NodeStatus]:
 
 
 async def _status(engine: Engine, node: Node) -> NodeStatus:
-    identity, mark = node.seen, node.mark
+    identity, mark = node.seen, node.memory.mark
     base = NodeStatus(
         label=node.label,
         up=node.ready,

@@ -21,6 +21,7 @@ LAYERS = (
     ("_quorum", "_keys", "_replies", "_clock", "_wire", "_deadlines", "_forks"),
     ("_world", "_lease", "_fencing", "_settings", "_scripts", "events"),
     ("_dial", "_identity", "_receivers"),
+    ("_memory",),
     ("_node",),
     ("_fleet",),
     ("_round", "_waiting"),
