@@ -12,6 +12,7 @@ from ._node import Node
 from ._quorum import Verdict
 from ._round import Round, Voters
 from ._scripts import Command, SetIfAbsent
+from ._wire import Receiver
 
 SILENCE = 0.01
 """Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
@@ -45,6 +46,7 @@ class Acquire(Round):
     )
 
     elects = True
+    operation = "acquire"
 
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
@@ -73,6 +75,8 @@ class Acquire(Round):
         self._manner = None
         self.asked, self.needed = len(self._voters.nodes), self._voters.needed
         if not self._settled:
+            if self._watch is not None:
+                self._watch.others_follow(self.reached | self._open)
             self.ask_all()
 
     def _wait_no_longer_than_patience(self) -> None:
@@ -219,6 +223,7 @@ class Level(Round):
     __slots__ = ()
 
     elects = True
+    operation = "fence"
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
         return reply == 1
@@ -229,6 +234,8 @@ class Released(Round):
 
     __slots__ = ("_whole",)
 
+    operation = "release"
+
     def __init__(self, voters: Voters, claim: Claim, command: Command, timeout: float) -> None:
         super().__init__(voters, command, timeout)
         self._whole = claim.width
@@ -236,9 +243,12 @@ class Released(Round):
     def send(self, reached: int) -> None:
         """Send to those nodes; the others never heard of the lock."""
         command, nodes = self._command, self._voters.nodes
-        if reached.bit_count() >= len(nodes) and (every := nodes.send_all(command, self)):
+        receiver: Receiver = self._watch or self
+        if reached.bit_count() >= len(nodes) and (every := nodes.send_all(command, receiver)):
             self._open = every
             return
+        if self._watch is not None:
+            self._watch.asked = reached
         dialect, packed = None, b""
         for node in nodes:
             bit = node.bit
@@ -252,7 +262,7 @@ class Released(Round):
                 if node.dialect is not dialect:
                     dialect = node.dialect
                     packed = command.pack(dialect)
-                wire.send(packed, self)
+                wire.send(packed, receiver)
 
     def deliver(self, node: int, reply: object) -> None:
         bit = 1 << node

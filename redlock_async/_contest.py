@@ -195,6 +195,8 @@ class Contest:
         if self._trouble is None and round_.holder()[0] is None:
             return None  # a plain SET does not tell who holds it, nor whether it is a lock: ask in the form that does
         self.asked = True
+        if self._trouble is None:
+            self._refused(round_)
         if left <= 0:
             await self._second_thought(round_, left)
             return None
@@ -210,6 +212,14 @@ class Contest:
         self._raced = woken or chance.race
         probe = self._raced and self._lost_races >= RACES and self._claim.probes
         return self._first_choice() if probe else None
+
+    def _refused(self, round_: Acquire) -> None:
+        """Report an attempt that found it held."""
+        ground, claim = self._ground, self._claim
+        ground.counters.refused += 1
+        if ground.events.heard:
+            took, holder = ground.now() - round_.started_at, owner_of(round_.holder()[0])
+            ground.events.tell("refused", names=claim.names, lock=claim.kind, seconds=took, holder=holder)
 
     async def _second_thought(self, round_: Acquire, left: float) -> None:
         """With no time to wait: give up if somebody has it, and return if it may be that nobody does.

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from . import _forks
 from ._acquire import Released
@@ -27,7 +27,7 @@ from ._settings import Options, Settings
 from ._waiting import LONGEST_RUN, Turns
 from ._wire import Wire
 from ._world import around
-from .events import Events
+from .events import Events, Kind, Reason
 
 PER_REPLY = 0.0002
 """Seconds more to wait for the end of a connection, for each reply that is still to come."""
@@ -148,7 +148,7 @@ class Engine:
             return
         self.closed = True
         for holding in tuple(self.held.values()):
-            holding.lose("the client was closed", at_once=True)
+            holding.lose("the client was closed", "closed", at_once=True)
         for contest in self._contests(None):
             self._tell(contest.close(), self.settings.options)
         self.renewals.close()
@@ -175,18 +175,30 @@ class Engine:
             alone = claim.shared or (len(claim.turns) == 1 and self.turns.take(claim.turns[0]))
             run = 0 if alone else await self._enter(claim, options, deadline)
             holding = await self._contend(claim, options, deadline, run)
-        except LockTimeout:
+        except LockTimeout as exc:
             self.counters.timeouts += 1
-            self.events.tell("timeout", names=claim.names, seconds=self.now() - started)
+            self._tell_of(claim, "timeout", started, holder=exc.holder)
             raise
         except QuorumUnavailable as exc:
             self.counters.unavailable += 1
-            self.events.tell("unavailable", names=claim.names, seconds=self.now() - started, error=exc)
+            self._tell_of(claim, "unavailable", started, error=exc)
+            raise
+        except asyncio.CancelledError:
+            self.counters.cancelled += 1
+            self._tell_of(claim, "cancelled", started)
+            raise
+        except Exception as exc:
+            self.counters.failed += 1
+            self._tell_of(claim, "failed", started, error=exc)
             raise
         self.counters.acquired += 1
         if self.events.heard:
-            self.events.tell("acquired", names=claim.names, seconds=self.now() - started)
+            self._tell_of(claim, "acquired", started)
         return holding
+
+    def _tell_of(self, claim: Claim, kind: Kind, since: float, **details: Any) -> None:
+        """Report what began at `since`."""
+        self.events.tell(kind, names=claim.names, lock=claim.kind, seconds=self.now() - since, **details)
 
     async def _enter(self, claim: Claim, options: Options, deadline: float | None) -> int:
         """The turn on every name, in the names' order; returns how many leases this process took in a row."""
@@ -350,13 +362,14 @@ class Engine:
             self.masters.use_ttl(ttl)
         await self.renewals.extend(holding, ttl)
 
-    def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
-        """Send its release, and forget it."""
+    def end(self, holding: Holding, *, until: float = -math.inf, retain_ms: int = 0) -> Released:
+        """Send its release, and forget it. `until` is what its deadline was."""
         claim = holding.claim
         if holding.phase is Phase.RELEASED:
             self.counters.released += 1
             if self.events.heard:
-                self.events.tell("released", names=claim.names, seconds=self.now() - holding.acquired_at)
+                left = max(until - self.now(), 0.0)
+                self._tell_of(claim, "released", holding.acquired_at, ttl=holding.ttl, left=left)
         # Whoever gets the turn begins in the next step of the loop, right behind this release, and in the same write.
         self.forget(holding)
         return self.give_back(claim, holding.token, holding.reached, retain_ms)
@@ -404,14 +417,15 @@ class Engine:
             if not but & node.bit:
                 node.tell(command, until)
 
-    def lost(self, holding: Holding, error: LockLost) -> None:
+    def lost(self, holding: Holding, error: LockLost, reason: Reason) -> None:
         """Report a loss."""
         self.counters.lost += 1
-        self.events.tell("lost", names=holding.claim.names, seconds=self.now() - holding.acquired_at, error=error)
+        self._tell_of(holding.claim, "lost", holding.acquired_at, error=error, reason=reason)
 
     def unconfirmed(self, holding: Holding, error: QuorumUnavailable) -> None:
         """Report a release that too few masters confirmed."""
-        self.events.tell("release_unconfirmed", names=holding.claim.names, error=error)
+        self.counters.unconfirmed += 1
+        self.events.tell("release_unconfirmed", names=holding.claim.names, lock=holding.claim.kind, error=error)
 
     # What the nodes report
 
@@ -436,7 +450,8 @@ class Engine:
 
     def _contests(self, key: bytes | None) -> list[Waiting]:
         if key is None:
-            return [contest for contests in self.contests.values() for contest in contests]
+            # A copy: the statistics may be read in another thread, by an exporter that serves a scrape there.
+            return [contest for contests in tuple(self.contests.values()) for contest in contests]
         return list(self.contests.get(key, ()))
 
     def node_up(self) -> None:

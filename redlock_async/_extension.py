@@ -44,6 +44,8 @@ class Extension(Round):
 
     __slots__ = ("_clients", "_requests", "_timeout")
 
+    operation = "extend"
+
     def __init__(self, clients: Clients, requests: Sequence[Request], timeout: float) -> None:
         batch = [(r.holding.claim, r.holding.token, r.ttl_ms) for r in requests]
         super().__init__(clients, batch[0][0].extend(batch), timeout)
@@ -79,7 +81,7 @@ class Extension(Round):
                 request.missing |= bit
             if request.gone.bit_count() > spare:
                 # Not one node's mishap: somebody freed it, and a renewal must not undo that.
-                holding.lose("its key is gone or somebody else's on a majority of the nodes", at_once=True)
+                holding.lose("its key is gone or somebody else's on a majority of the nodes", "taken", at_once=True)
                 self._decide(request, held=False)
             elif request.ours.bit_count() >= self._clients.needed:
                 self._repair(request)
@@ -98,10 +100,12 @@ class Extension(Round):
         elif request.ttl_ms == 0:
             held = holding.seen(request.sent_at, now)
         else:
+            left, ttl = holding.until - now, holding.ttl
             held = holding.extended(request.sent_at, now, request.ttl)
             clients.counters.extended += held
-            if held:
-                clients.events.tell("extended", names=holding.claim.names)
+            if held and clients.events.heard:
+                claim = holding.claim
+                clients.events.tell("extended", names=claim.names, lock=claim.kind, ttl=ttl, left=left)
         self._decide(request, held=held)
         if held:
             self._repair(request)
@@ -113,7 +117,7 @@ class Extension(Round):
             if request.ours.bit_count() >= self._clients.needed or request.holding.phase is not Phase.HELD:
                 self._decide(request, held=request.holding.phase is Phase.HELD)
             elif not self._repair(request):
-                self._decide(request, held=False)
+                self._unconfirmed(request)
 
     def _repair(self, request: Request) -> bool:
         """Set it again on nodes that lost it."""
@@ -126,7 +130,21 @@ class Extension(Round):
 
     def repaired(self, request: Request) -> None:
         """Every node that `_repair` asked has answered or failed."""
-        self._decide(request, held=request.ours.bit_count() >= self._clients.needed)
+        if request.ours.bit_count() >= self._clients.needed or request.holding.phase is not Phase.HELD:
+            self._decide(request, held=request.holding.phase is Phase.HELD)
+        else:
+            self._unconfirmed(request)
+
+    def _unconfirmed(self, request: Request) -> None:
+        """Too few masters have it, for now."""
+        if request.ttl_ms:
+            claim, clients = request.holding.claim, self._clients
+            clients.counters.unextended += 1
+            if clients.events.heard:
+                shown = request.holding.shown
+                error = self.unavailable(f"could not extend the lock on {shown}", claim.names, "confirmed it")
+                clients.events.tell("extend_failed", names=claim.names, lock=claim.kind, error=error)
+        self._decide(request, held=False)
 
     def _decide(self, request: Request, *, held: bool) -> None:
         if request.decided is not None and not request.decided.done():
@@ -137,6 +155,8 @@ class Repair(Round):
     """Set one lease again on nodes that said it was missing."""
 
     __slots__ = ("_clients", "_extension", "_request")
+
+    operation = "repair"
 
     def __init__(self, clients: Clients, extension: Extension, request: Request, timeout: float) -> None:
         holding = request.holding
@@ -161,7 +181,8 @@ class Repair(Round):
         if reply == 1 and self._request.holding.phase is Phase.HELD:
             clients = self._clients
             clients.counters.repaired += 1
-            clients.events.tell("repaired", names=self._request.holding.claim.names, node=clients.nodes[node].label)
+            claim, label = self._request.holding.claim, clients.nodes[node].label
+            clients.events.tell("repaired", names=claim.names, node=label, lock=claim.kind)
             self._extension.confirm(self._request, 1 << node)
         return reply == 1
 

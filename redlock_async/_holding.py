@@ -14,6 +14,7 @@ from ._lease import Phase, Term
 from ._quorum import Verdict
 from ._settings import GRACE, Options
 from ._world import World
+from .events import Reason
 
 if TYPE_CHECKING:
     from ._acquire import Released
@@ -43,14 +44,14 @@ class Keeper(Protocol):
     inherited: bool
     """Whether this process was forked since, and the lease is its parent's."""
 
-    def end(self, holding: Holding, *, retain_ms: int = 0) -> Released:
-        """Send its release, and forget it."""
+    def end(self, holding: Holding, *, until: float = -math.inf, retain_ms: int = 0) -> Released:
+        """Send its release, and forget it. `until` is what its deadline was."""
         ...
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""
 
-    def lost(self, holding: Holding, error: LockLost) -> None:
+    def lost(self, holding: Holding, error: LockLost, reason: Reason) -> None:
         """Report the loss."""
 
     def unconfirmed(self, holding: Holding, error: QuorumUnavailable) -> None:
@@ -158,7 +159,7 @@ class Holding(Term):
         if self._on_loss is not None and callback in self._on_loss:
             self._on_loss.remove(callback)
 
-    def lose(self, why: str, *, at_once: bool) -> None:
+    def lose(self, why: str, reason: Reason, *, at_once: bool) -> None:
         """The lease ends without a release. Not at once: its time is nearly up, and what is left is for cleanup."""
         if self.phase is not Phase.HELD:
             return
@@ -166,7 +167,7 @@ class Holding(Term):
         self.lost_by = LockLost(f"the lock on {self.shown} was lost: {why}", names=self.claim.names)
         if at_once or not self.valid:
             self.over()
-        self.keeper.lost(self, self.lost_by)
+        self.keeper.lost(self, self.lost_by, reason)
         callbacks, self._on_loss = self._on_loss, None
         for callback in callbacks or ():
             callback()
@@ -197,7 +198,8 @@ class Holding(Term):
     def check(self) -> None:
         """Notice a deadline that passed while nobody looked."""
         if self.phase is Phase.HELD and self.confirmed and not self.valid:
-            self.lose("its deadline passed while the event loop was blocked or the machine was paused", at_once=True)
+            why = "its deadline passed while the event loop was blocked or the machine was paused"
+            self.lose(why, "blocked", at_once=True)
 
     async def wait_lost(self) -> None:
         """Return when it is lost; for ever if it is released before."""
@@ -241,8 +243,8 @@ class Holding(Term):
             return
         keeper = self.keeper
         self.phase = Phase.RELEASED
-        self.until = -math.inf
-        round_ = keeper.end(self, retain_ms=self._kept_ms())
+        until, self.until = self.until, -math.inf
+        round_ = keeper.end(self, until=until, retain_ms=self._kept_ms())
         if await round_.outcome is Verdict.WON:
             return
         if round_.refused > round_.spare:
@@ -252,7 +254,7 @@ class Holding(Term):
                 "it was deleted, overwritten or evicted on the nodes",
                 names=self.claim.names,
             )
-            keeper.lost(self, self.lost_by)
+            keeper.lost(self, self.lost_by, "gone")
             raise self.lost_by
         error = round_.unavailable(
             f"the release of {self.shown} was sent, and what is left of it expires within the ttl",

@@ -92,6 +92,8 @@ class Look(Round):
 
     __slots__ = ("_count", "_engine", "_replies", "_seen", "decided")
 
+    operation = "latch"
+
     def __init__(self, engine: Engine, count: Count, seen: Seen) -> None:
         command = Call("latch_look", 2, *count.keys, count.of, count.retention_ms)
         super().__init__(engine, command, engine.node_timeout)
@@ -130,6 +132,8 @@ class Write(Round):
     """Have a majority store those events, and perhaps that it is open."""
 
     __slots__ = ()
+
+    operation = "latch"
 
     def __init__(self, engine: Engine, count: Count, ids: Collection[bytes], *, opening: bool = False) -> None:
         command = Call("latch_count", 2, *count.keys, count.of, count.retention_ms, int(opening), *ids)

@@ -133,6 +133,7 @@ class Draw(Round):
     __slots__ = ("ticket",)
 
     elects = True
+    operation = "queue"
 
     def __init__(self, hall: Hall, command: Command, timeout: float) -> None:
         super().__init__(hall, command, timeout)
@@ -150,6 +151,8 @@ class Keep(Round):
     """A sign of life of some who wait."""
 
     __slots__ = ("_claims", "_line")
+
+    operation = "queue"
 
     def __init__(self, hall: Hall, line: Line, claims: Sequence[Waiter], command: Command) -> None:
         super().__init__(hall, command, hall.node_timeout)

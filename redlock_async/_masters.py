@@ -17,7 +17,7 @@ from ._quorum import held_out, majority
 from ._scripts import Call
 from ._settings import Settings
 from ._wire import Outbox, Wire
-from .events import Events, logger
+from .events import Events, NodeState, logger
 
 PATIENCE = 0.005
 """Seconds the first look waits at least, once a quorum is there, for the others: a full house is a better start."""
@@ -276,6 +276,13 @@ class Masters:
     def voters_up(self) -> int:
         """Nodes that may vote now."""
         return sum(node.ready and node.abstains is None for node in self.nodes)
+
+    def states(self) -> dict[str, NodeState]:
+        """How each node stands, by its label."""
+        return {
+            node.label: "down" if not node.ready else "up" if node.abstains is None else "held_out"
+            for node in self.nodes
+        }
 
     def close(self) -> list[Wire]:
         """End all connections; returns those that are closing."""

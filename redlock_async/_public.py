@@ -11,11 +11,12 @@ from ._errors import (
     QuorumUnavailable,
     RedlockError,
 )
+from ._health import Health
 from ._operators import Holder, NodeStatus
 from ._permits import SemaphoreStatus
 from ._records import LockRecord
 from .client import DefaultRedlock, Redlock
-from .events import Event, Statistics
+from .events import Answer, Event, Statistics
 from .fair import FairLock
 from .latch import Latch
 from .lease import Lease
@@ -25,9 +26,11 @@ from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
 
 __all__ = [
+    "Answer",
     "ConfigurationError",
     "Event",
     "FairLock",
+    "Health",
     "Holder",
     "KeyConflict",
     "Latch",

@@ -16,6 +16,7 @@ from ._errors import QuorumUnavailable
 from ._extension import Clients, Extension, Request
 from ._holding import Holding
 from ._lease import FIRST_LOOK, Phase, Step
+from .events import Reason
 
 BATCH = 100
 """Leases in one command: more would keep a server from its other clients for longer than a millisecond."""
@@ -102,7 +103,7 @@ class Renewals:
             if step is Step.NOTHING:
                 continue
             if step is Step.LOSE:
-                holding.lose(_why(holding), at_once=False)
+                holding.lose(*_why(holding), at_once=False)
             elif step is Step.END:
                 holding.over()
                 continue
@@ -185,9 +186,9 @@ class Renewals:
         self._new.clear()
 
 
-def _why(holding: Holding) -> str:
+def _why(holding: Holding) -> tuple[str, Reason]:
     if holding.capped:
-        return "max_hold is over"
+        return "max_hold is over", "max_hold"
     if not holding.renews:
-        return f"its ttl of {holding.ttl:g} s is over and renew=False"
-    return f"no majority of the masters confirmed a renewal within its ttl of {holding.ttl:g} s"
+        return f"its ttl of {holding.ttl:g} s is over and renew=False", "expired"
+    return f"no majority of the masters confirmed a renewal within its ttl of {holding.ttl:g} s", "unconfirmed"

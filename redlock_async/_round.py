@@ -16,9 +16,9 @@ from ._node import Node
 from ._quorum import Tally, Verdict
 from ._replies import failure, missing_script
 from ._scripts import Command
-from ._wire import ErrorReply
-
-MISSED = TimeoutError("no answer in time")
+from ._watch import MISSED, Watch
+from ._wire import ErrorReply, Receiver
+from .events import Events
 
 
 class Voters(Protocol):
@@ -29,6 +29,7 @@ class Voters(Protocol):
     needed: int
     now: Callable[[], float]
     deadlines: Deadlines
+    events: Events
     round_trip: float
     """Smoothed duration of a round."""
 
@@ -37,12 +38,16 @@ class Round(Tally):
     """A command, the nodes it went to, and the count of their answers."""
 
     __slots__ = (
-        "_command", "_open", "_settled", "_voters", "causes", "holders", "outcome", "over", "reached", "started_at",
+        "_command", "_open", "_settled", "_voters", "_watch", "causes", "holders", "outcome", "over", "reached",
+        "started_at",
     )  # fmt: skip
 
     elects: ClassVar[bool] = False
     """Whether it makes a new holder: then nodes that may have forgotten the old one do not count. A holder that goes on
     needs no such care: whoever else wanted a quorum would need one of the nodes that remember it."""
+
+    operation: ClassVar[str]
+    """What those who watch the answers call it."""
 
     def __init__(self, voters: Voters, command: Command, timeout: float) -> None:
         self.asked, self.needed = len(voters.nodes), voters.needed
@@ -62,6 +67,7 @@ class Round(Tally):
         self.outcome: asyncio.Future[Verdict] = voters.loop.create_future()
         """The verdict, as soon as no outstanding answer can change it."""
         self.started_at = voters.now()
+        self._watch = Watch(voters, self) if voters.events.watchers else None
         voters.deadlines.add(self, timeout)
 
     # Sending
@@ -69,7 +75,8 @@ class Round(Tally):
     def ask_all(self) -> None:
         """Send to every node that is not asked yet."""
         asked, command = self.reached | self._open, self._command
-        if not asked and (every := self._voters.nodes.send_all(command, self)):
+        receiver: Receiver = self._watch or self
+        if not asked and (every := self._voters.nodes.send_all(command, receiver)):
             self.reached = self._open = every
             return
         dialect, packed = None, b""
@@ -86,7 +93,7 @@ class Round(Tally):
             if node.dialect is not dialect:  # nodes are mostly of one kind, and then the bytes are the same
                 dialect = node.dialect
                 packed = command.pack(dialect)
-            wire.send(packed, self)
+            wire.send(packed, receiver)
 
     def ask(self, node: Node) -> None:
         """Send to one node; a node that is down has failed at once."""
@@ -95,7 +102,7 @@ class Round(Tally):
             self._fail(node.index, node.cause)
         else:
             self.reached |= node.bit
-            node.live.send(self._command.pack(node.dialect), self)
+            node.live.send(self._command.pack(node.dialect), self._watch or self)
 
     def abandon(self) -> None:
         """Nobody waits for the verdict any more: from here on it sends nothing, because its release is on its way."""
@@ -138,7 +145,7 @@ class Round(Tally):
 
     def _failed_with(self, node: int, message: str) -> None:
         again = missing_script(message) and self.may_send_again(1 << node)
-        if again and self._voters.nodes[node].send_source(self._command, self):
+        if again and self._voters.nodes[node].send_source(self._command, self._watch or self):
             return
         # An error can come from the middle of a script, after its SET: the node stays one that is to be released.
         self._fail(node, failure(message))
@@ -164,6 +171,9 @@ class Round(Tally):
         """All that were asked until now; while it is being sent, or goes to one node first, others follow."""
         if self.granted + self.refused + self.failed >= self.asked:
             self.over = True
+            if self._watch is not None:
+                watch, self._watch = self._watch, None
+                watch.over(self.operation)
             self.concluded()
 
     def _win(self) -> None:

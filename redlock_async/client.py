@@ -15,15 +15,17 @@ from ._claim import Claim
 from ._dial import Target
 from ._engine import Engine
 from ._errors import ConfigurationError, RedlockError, line, shown
+from ._health import Health, check
 from ._holding import Holding
 from ._keys import Keys
 from ._mutex import Mutex
 from ._operators import Holder, NodeStatus
 from ._permits import SemaphoreStatus
 from ._queue import Fair, place_kept
+from ._quorum import majority
 from ._readwrite import Read, Write
 from ._records import LockRecord
-from ._settings import DEFAULT, Default, Duration, Options, Settings, from_environment, positive
+from ._settings import DEFAULT, Default, Duration, Options, Settings, flag, from_environment, positive
 from ._slots import Slots, check_permits, detached, slots
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
@@ -364,19 +366,25 @@ class Redlock:
             waiting=engine.waiting if engine is not None else 0,
             nodes_up=engine.masters.voters_up if engine is not None else 0,
             nodes=len(self._targets),
+            needed=majority(len(self._targets)),
+            states=engine.masters.states() if engine is not None else {},
         )
 
-    def on_event(self, callback: Listener) -> Callable[[], None]:
-        """Call that with every `Event`; returns a function that ends it. It runs on the loop: keep it short."""
+    async def health(self) -> Health:
+        """Whether locks can be had: each master is sent one TIME on the connection there is, and given `node_timeout`.
+
+        No outage makes it raise. Cheap enough for a readiness probe each second.
+        """
+        return await check(self._engine())
+
+    def on_event(self, callback: Listener, *, answers: bool = False) -> Callable[[], None]:
+        """Call that with every `Event`; returns a function that ends it. It runs on the loop: keep it short.
+
+        With `answers` also with what each master said to each command, and how long that took: "answered".
+        """
         if not callable(callback):
             raise ConfigurationError(f"on_event takes a callable, not {shown(callback)}")
-        self._events.listeners.append(callback)
-
-        def end() -> None:
-            if callback in self._events.listeners:
-                self._events.listeners.remove(callback)
-
-        return end
+        return self._events.listen(callback, answers=flag("answers", answers))
 
     # Opening and closing
 

@@ -91,6 +91,8 @@ class Downgrade(Round):
 
     __slots__ = ("_engine", "_reading", "_writing")
 
+    operation = "downgrade"
+
     def __init__(self, engine: Engine, command: Command, writing: Holding, reading: Holding) -> None:
         super().__init__(engine, command, min(engine.node_timeout, writing.ttl / 4))
         self._engine = engine
@@ -145,7 +147,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     engine.give_back(reading.claim, reading.token, reading.reached)
     writing.phase, writing.until = Phase.HELD, engine.now()
     why = "the client was closed" if engine.closed else "too few masters still had it, in time,"
-    writing.lose(f"{why} when it was downgraded", at_once=True)
+    writing.lose(f"{why} when it was downgraded", "downgrade", at_once=True)
     if verdict is Verdict.UNREACHABLE and not engine.closed:
         raise round_.unavailable(f"could not downgrade the lock on {writing.shown}", claim.names)
     assert writing.lost_by is not None  # noqa: S101 - just set

@@ -130,9 +130,10 @@ def test_statistics_are_the_counters_with_the_gauges():
     """Every counter arrives under its name, and later counting does not change what was given out."""
     names = [field.name for field in dataclasses.fields(Counters)]
     counters = Counters(*range(1, len(names) + 1))
-    got = statistics(counters, held=20, waiting=21, nodes_up=22, nodes=23)
+    gauges = {"held": 20, "waiting": 21, "nodes_up": 22, "nodes": 23, "needed": 24, "states": {"h:1": "up"}}
+    got = statistics(counters, **gauges)
     expected = dict(zip(names, range(1, len(names) + 1), strict=True))
-    assert dataclasses.asdict(got) == expected | {"held": 20, "waiting": 21, "nodes_up": 22, "nodes": 23}
+    assert dataclasses.asdict(got) == expected | gauges
     counters.acquired += 100
     assert got.acquired == 1
     with pytest.raises(dataclasses.FrozenInstanceError):

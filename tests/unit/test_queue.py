@@ -19,6 +19,7 @@ from redlock_async._mutex import Mutex
 from redlock_async._queue import SHORTEST_PLACE, Ahead, Fair, place_kept
 from redlock_async._scripts import Dialect, script
 from redlock_async._wire import Outbox
+from redlock_async.events import Events
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
@@ -49,6 +50,7 @@ def hall():
         needed=0,
         now=loop.time,
         deadlines=Deadlines(loop, loop.time),
+        events=Events(),
         node_timeout=0.25,
         shared={},
         closed=False,
