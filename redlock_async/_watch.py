@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
+from ._fleet import Fleet
 from ._node import Node
 from .events import Answer, Events
 
@@ -30,12 +31,8 @@ class Client(Protocol):
     """The client that a round is for."""
 
     events: Events
+    nodes: Fleet
     now: Callable[[], float]
-
-    @property
-    def nodes(self) -> Iterable[Node]:
-        """Its nodes."""
-        ...
 
 
 class Watch:

