@@ -67,7 +67,7 @@ class Round(Tally):
         self.outcome: asyncio.Future[Verdict] = voters.loop.create_future()
         """The verdict, as soon as no outstanding answer can change it."""
         self.started_at = voters.now()
-        self._watch = Watch(voters, self) if voters.events.watchers else None
+        self._watch = Watch(voters.events, voters.nodes, voters.now, self) if voters.events.watchers else None
         voters.deadlines.add(self, timeout)
 
     # Sending
@@ -171,10 +171,10 @@ class Round(Tally):
         """All that were asked until now; while it is being sent, or goes to one node first, others follow."""
         if self.granted + self.refused + self.failed >= self.asked:
             self.over = True
+            self.concluded()
             if self._watch is not None:
                 watch, self._watch = self._watch, None
                 watch.over(self.operation)
-            self.concluded()
 
     def _win(self) -> None:
         """The grant just counted made a quorum."""

@@ -27,14 +27,6 @@ class Watched(Protocol):
         """The connection ended first."""
 
 
-class Client(Protocol):
-    """The client that a round is for."""
-
-    events: Events
-    nodes: Fleet
-    now: Callable[[], float]
-
-
 class Watch:
     """Takes the answers in the place of a round, and passes them on with the time noted.
 
@@ -43,9 +35,11 @@ class Watch:
 
     __slots__ = (
         "_at",
-        "_client",
+        "_events",
         "_first",
         "_last",
+        "_nodes",
+        "_now",
         "_others_at",
         "_refused",
         "_refusers",
@@ -54,8 +48,10 @@ class Watch:
         "started_at",
     )
 
-    def __init__(self, client: Client, round_: Watched) -> None:
-        self._client = client
+    def __init__(self, events: Events, nodes: Fleet, now: Callable[[], float], round_: Watched) -> None:
+        self._events = events
+        self._nodes = nodes
+        self._now = now
         self._round = round_
         self.started_at = round_.started_at
         self._at: dict[int, float] = {}
@@ -69,16 +65,16 @@ class Watch:
 
     def others_follow(self, first: int) -> None:
         """All but those are asked only now."""
-        self._first, self._others_at = first, self._client.now()
+        self._first, self._others_at = first, self._now()
 
     def deliver(self, node: int, reply: object) -> None:
-        self._at[node] = self._client.now()
+        self._at[node] = self._now()
         self._last = node
         self._round.deliver(node, reply)
         self._tell_refusals()
 
     def dropped(self, node: int, cause: Exception) -> None:
-        self._at[node] = self._client.now()
+        self._at[node] = self._now()
         self._round.dropped(node, cause)
 
     def _tell_refusals(self) -> None:
@@ -90,18 +86,18 @@ class Watch:
     def over(self, operation: str) -> None:
         """Every node has answered or failed: report it."""
         self._tell_refusals()  # of the last answer, which is still being delivered
-        each = (self._answer(node) for node in self._client.nodes if self.asked & node.bit)
-        self._client.events.tell_answers(operation, tuple(answer for answer in each if answer is not None))
+        each = (self._answer(node) for node in self._nodes if self.asked & node.bit)
+        self._events.tell_answers(operation, tuple(answer for answer in each if answer is not None))
 
     def _answer(self, node: Node) -> Answer | None:
         """What that node said; None if it was not asked."""
         cause, at = self._round.causes.get(node.index), self._at.get(node.index)
         sent_at = self.started_at if self._first & node.bit else self._others_at
         if cause is MISSED:
-            return Answer(node.label, "timed_out", self._client.now() - sent_at)
+            return Answer(node.label, "timed_out", self._now() - sent_at)
         seconds = None if at is None else at - sent_at
         if cause is not None:
             return Answer(node.label, "failed", seconds)
-        return (
-            None if at is None else Answer(node.label, "refused" if self._refusers & node.bit else "granted", seconds)
-        )
+        if at is None:
+            return None
+        return Answer(node.label, "refused" if self._refusers & node.bit else "granted", seconds)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from redlock_async import ConfigurationError, Event, Redlock, Statistics
+from redlock_async.events import Reason
 
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 HOLDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -115,27 +116,55 @@ COUNTED_BY_NODE = {"repaired": REPAIRS, "node_down": OUTAGES, "node_held_out": H
 
 def readings(event: Event) -> Iterator[Reading]:
     """What an event adds."""
+    if event.kind == "answered":
+        return _of_answers(event)
+    return _of_lease(event) if event.node is None else _of_node(event, event.node)
+
+
+def _of_answers(event: Event) -> Iterator[Reading]:
+    operation = event.operation or ""
+    for node, verdict, seconds in event.answers:
+        yield ANSWERS, 1, (node, operation, verdict)
+        if seconds is not None:
+            yield ANSWER_TIME, seconds, (node, operation, verdict if verdict in {"failed", "timed_out"} else "")
+
+
+def _of_node(event: Event, node: str) -> Iterator[Reading]:
+    if event.kind in COUNTED_BY_NODE:
+        yield COUNTED_BY_NODE[event.kind], 1, (node,)
+    else:  # it is up: from here on it counts
+        for measure in COUNTED_BY_NODE.values():
+            yield measure, 0, (node,)
+
+
+def _of_lease(event: Event) -> Iterator[Reading]:
     kind, lock = event.kind, event.lock or ""
-    if kind == "answered":
-        operation = event.operation or ""
-        for node, verdict, seconds in event.answers:
-            yield ANSWERS, 1, (node, operation, verdict)
-            if seconds is not None:
-                yield ANSWER_TIME, seconds, (node, operation, verdict if verdict in {"failed", "timed_out"} else "")
-        return
     if kind in ENDS_OF_ACQUIRE:
         yield ACQUIRE, event.seconds or 0.0, (lock, kind)
     elif kind in COUNTED:
         measure, outcome = COUNTED[kind]
         yield measure, 1, (lock, *outcome)
-    elif kind in COUNTED_BY_NODE:
-        yield COUNTED_BY_NODE[kind], 1, (event.node or "",)
     elif kind == "lost":
         yield LOSSES, 1, (lock, event.reason or "")
     if kind == "released" or (kind == "lost" and event.reason != "gone"):  # that one had been reported as released
         yield HOLD, event.seconds or 0.0, (lock, kind)
     if event.left is not None and event.ttl:
         yield LEFT, event.left / event.ttl, (lock,)
+
+
+def begun(measure: Measure, labels: tuple[str, ...]) -> Iterator[tuple[Measure, tuple[str, ...]]]:
+    """What counts from 0 as soon as there is a first reading of that.
+
+    A series that begins with its first loss is, to whoever looks for increases, one that never increased.
+    """
+    if measure is ACQUIRE:
+        lock = labels[0]
+        yield REFUSALS, (lock,)
+        yield UNCONFIRMED, (lock,)
+        for outcome in ("extended", "failed"):
+            yield RENEWALS, (lock, outcome)
+        for reason in get_args(Reason):
+            yield LOSSES, (lock, reason)
 
 
 def gauges(statistics: Statistics) -> Iterator[Reading]:

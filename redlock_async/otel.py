@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from redlock_async import Event, __version__
-from redlock_async.metrics import ANSWER_TIME, ENDS_OF_ACQUIRE, MEASURES, Measure, readings
+from redlock_async.metrics import ANSWER_TIME, ENDS_OF_ACQUIRE, MEASURES, Measure, begun, readings
 from redlock_async.metrics import Exporter as Base
 
 try:
@@ -88,6 +88,8 @@ class Exporter(Base):
                     attributes = known.get((measure, labels))
                     if attributes is None:
                         attributes = known[measure, labels] = _attributes(measure, client, labels)
+                        for other, its_labels in begun(measure, labels):
+                            totals.setdefault((client, other, its_labels), 0)
                     histograms[measure].record(value, attributes)
             if event.kind in SPANS and self._tracer is not None:
                 self._trace(event, client)

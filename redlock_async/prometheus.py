@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from redlock_async import Event
-from redlock_async.metrics import MEASURES, Measure, readings
+from redlock_async.metrics import MEASURES, Measure, begun, readings
 from redlock_async.metrics import Exporter as Base
 
 try:
@@ -55,6 +55,8 @@ class Exporter(Base):
                 add = bound.get((measure, labels))
                 if add is None:
                     add = bound[measure, labels] = self._bind(measure, (client, *labels))
+                    for other, its_labels in begun(measure, labels):
+                        self._instruments[other].labels(client, *its_labels)
                 add(value)
 
         return listen

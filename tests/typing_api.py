@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from redis.asyncio import ConnectionPool, Redis
 
 from redlock_async import (
+    Answer,
     ConfigurationError,
     Event,
+    Health,
     Holder,
     KeyConflict,
     Lease,
@@ -307,6 +309,13 @@ def hear(event: Event) -> None:
     assert_type(event.node, str | None)
     assert_type(event.seconds, float | None)
     assert_type(event.error, BaseException | None)
+    assert_type(event.lock, str | None)
+    assert_type(event.left, float | None)
+    assert_type(event.answers, tuple[Answer, ...])
+    for node, verdict, seconds in event.answers:
+        assert_type(node, str)
+        assert_type(verdict, Literal["granted", "refused", "failed", "timed_out"])
+        assert_type(seconds, float | None)
 
 
 async def operators() -> None:
@@ -337,6 +346,12 @@ async def operators() -> None:
     assert_type(await slots.try_acquire(count=2), Lease | None)
     assert_type(redlock.statistics(), Statistics)
     assert_type(redlock.statistics().held, int)
+    assert_type(redlock.statistics().states, Mapping[str, Literal["up", "held_out", "down"]])
+    health = await redlock.health()
+    assert_type(health, Health)
+    assert_type(health.ready, bool)
+    assert_type(health.reasons, dict[str, str])
     assert_type(redlock.on_event(hear), Callable[[], None])
+    assert_type(redlock.on_event(hear, answers=True), Callable[[], None])
     redlock.on_event(print)
     await redlock.aclose()

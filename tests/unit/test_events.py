@@ -1,12 +1,13 @@
 """Events: every listener hears them, the log says them, and neither can change what happens."""
 
 import dataclasses
+import json
 import logging
 from typing import get_args
 
 import pytest
 
-from redlock_async.events import _LEVELS, Counters, Event, Events, Kind, Statistics, statistics
+from redlock_async.events import _LEVELS, Answer, Counters, Event, Events, Kind, Statistics, statistics
 
 KINDS = get_args(Kind)
 
@@ -109,6 +110,47 @@ def test_a_line_of_log_has_names_node_seconds_and_error(log):
         "node held out h:1 1.235 s",
         "lost 'x': its key is gone",
     ]
+
+
+def test_answers_are_for_those_who_ask_for_them(log):
+    """Others hear nothing of them, and the log neither; ending ends both."""
+    events, heard, all_of_it = Events(), [], []
+    events.listen(heard.append, answers=False)
+    end = events.listen(all_of_it.append, answers=True)
+    said = (Answer("h:1", "granted", 0.001), Answer("h:2", "timed_out", 0.25))
+    events.tell_answers("acquire", said)
+    events.tell("acquired", names=("x",))
+    assert [event.kind for event in heard] == ["acquired"]
+    assert all_of_it == [Event("answered", operation="acquire", answers=said), *heard]
+    assert log.messages == ["acquired 'x'"]
+    end()
+    end()
+    assert (len(events.listeners), events.watchers) == (1, [])
+
+
+def test_the_log_has_what_is_known_in_flat_fields(log):
+    """Only that, as what JSON has; none of them is a name that a record has by itself."""
+    events = Events()
+    events.tell("lost", names=("a", "b"), lock="fair", seconds=1.5, reason="taken", error=ValueError("its key is gone"))
+    events.tell("node_up", node="h:1")
+    lost, up = [
+        {name: value for name, value in vars(record).items() if name.startswith("redlock_")} for record in log.records
+    ]
+    assert json.loads(json.dumps(lost)) == {
+        "redlock_kind": "lost", "redlock_names": ["a", "b"], "redlock_lock": "fair", "redlock_seconds": 1.5,
+        "redlock_reason": "taken", "redlock_error": "its key is gone",
+    }  # fmt: skip
+    assert up == {"redlock_kind": "node_up", "redlock_node": "h:1"}
+
+
+def test_no_level_is_asked_of_the_log_without_a_record_for_it(caplog):
+    """With the log at warnings, a listener hears the daily business and the log does not."""
+    caplog.set_level(logging.WARNING, logger="redlock_async")
+    events, heard = Events(), []
+    events.listen(heard.append, answers=False)
+    events.tell("refused", names=("x",), holder="somebody")
+    assert [event.holder for event in heard] == ["somebody"]
+    assert not caplog.records
 
 
 def test_an_event_cannot_be_changed():

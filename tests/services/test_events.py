@@ -1,0 +1,262 @@
+"""What listeners hear of real servers: every end of an acquire, why leases are lost, and what each node answered."""
+
+import asyncio
+import time
+
+import pytest
+import redis
+
+from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock
+from redlock_async.testing import LocalCluster
+
+pytestmark = pytest.mark.asyncio
+
+
+class Heard(list):
+    """What a listener heard."""
+
+    def of(self, kind):
+        """The events of that kind."""
+        return [event for event in self if event.kind == kind]
+
+    def answers(self, operation):
+        """Of each command of that operation: the verdict of each node, by its label."""
+        return [
+            {answer.node: answer.verdict for answer in event.answers}
+            for event in self.of("answered")
+            if event.operation == operation
+        ]
+
+    async def until(self, kind, number=1):
+        """Wait until so many events of that kind were heard."""
+        async with asyncio.timeout(10):
+            while len(self.of(kind)) < number:  # noqa: ASYNC110 - the list is filled by a callback, as a user's is
+                await asyncio.sleep(0.005)
+
+
+async def listened(redlock):
+    """A client with all its nodes up, and what is heard of it from then on."""
+    async with asyncio.timeout(10):
+        while redlock.statistics().nodes_up < 5:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
+    heard = Heard()
+    redlock.on_event(heard.append, answers=True)
+    return heard
+
+
+async def test_a_pair_is_heard_with_every_answer(nodes):
+    """One event for each command, with five grants in the nodes' order, and times that fit into the pair's."""
+    async with Redlock(nodes) as redlock:
+        heard = await listened(redlock)
+        started = time.monotonic()
+        lease = await redlock("x").acquire()
+        await heard.until("answered")
+        await lease.release()
+        await heard.until("answered", 2)
+        took = time.monotonic() - started
+        granted = dict.fromkeys(redlock.statistics().states, "granted")
+        assert heard.answers("acquire") == heard.answers("release") == [granted]
+        assert all(0 < answer.seconds < took for event in heard.of("answered") for answer in event.answers)
+        [acquired], [released] = heard.of("acquired"), heard.of("released")
+        assert (acquired.names, acquired.lock) == (("x",), "lock")
+        assert 0 < acquired.seconds < took
+        assert 0 < released.left < released.ttl == 10
+
+
+async def test_contention_names_the_holder(nodes):
+    """Refused is an attempt, with who holds it; a wait that is over is a timeout."""
+    async with Redlock(nodes) as redlock, Redlock(nodes, owner="somebody") as other, other("x"):
+        heard = await listened(redlock)
+        assert await redlock("x").try_acquire() is None
+        await heard.until("answered", 2)
+        [refused], [timeout] = heard.of("refused"), heard.of("timeout")
+        assert refused.holder == timeout.holder == "somebody"
+        assert heard.answers("acquire") == [dict.fromkeys(redlock.statistics().states, "refused")]
+        assert redlock.statistics().refused == 1
+
+
+async def test_a_node_that_is_down_or_hangs_answers_so(cluster):
+    """Down it has failed without being asked; frozen it is given up after the node timeout."""
+    async with Redlock(cluster.urls, node_timeout=0.2) as redlock:
+        heard = await listened(redlock)
+        down, frozen, *well = redlock.statistics().states
+        cluster.kill(0)
+        await heard.until("node_down")
+        cluster.pause(1)
+        lease = await redlock("x").acquire()
+        await heard.until("answered")
+        assert heard.answers("acquire") == [{down: "failed", frozen: "timed_out"} | dict.fromkeys(well, "granted")]
+        seconds = {answer.node: answer.seconds for answer in heard.of("answered")[0].answers}
+        assert seconds[down] is None
+        assert seconds[frozen] >= 0.2
+        assert [event.node for event in heard.of("node_down")] == [down, frozen]
+        await lease.release()
+
+
+async def test_a_connection_that_breaks_has_failed_when_it_broke(cluster):
+    """It was asked, so there is a time, shorter than the timeout."""
+    async with Redlock(cluster.urls, node_timeout=2) as redlock:
+        heard = await listened(redlock)
+        label = next(iter(redlock.statistics().states))
+        cluster.pause(0)
+        lease = await redlock("x").acquire()
+        cluster.kill(0)
+        await heard.until("answered")
+        [answer] = [answer for answer in heard.of("answered")[0].answers if answer.node == label]
+        assert answer.verdict == "failed"
+        assert 0 < answer.seconds < 2
+        await lease.release()
+
+
+async def test_renewals_are_heard_when_made_and_when_not(cluster):
+    """With what was left of the old deadline; and with three frozen as failed, then lost, as the counters have it."""
+    async with Redlock(cluster.urls, ttl=0.9, node_timeout=0.1) as redlock:
+        heard = await listened(redlock)
+        with pytest.raises(LockLost):
+            async with redlock("x"):
+                await heard.until("extended", 2)
+                for node in range(3):
+                    cluster.pause(node)
+                await asyncio.Event().wait()
+        assert all(0 < event.left <= event.ttl == 0.9 for event in heard.of("extended"))
+        failed = heard.of("extend_failed")
+        assert failed
+        assert isinstance(failed[0].error, QuorumUnavailable)
+        assert len(failed[0].error.nodes) == 3
+        [lost] = heard.of("lost")
+        assert lost.reason == "unconfirmed"
+        numbers = redlock.statistics()
+        assert (numbers.unextended, numbers.extended) == (len(failed), len(heard.of("extended")))
+
+
+async def lost_for(heard, lock, then):
+    """The reason that is heard when a body ends so."""
+    with pytest.raises(LockLost):
+        async with lock:
+            await then()
+            await asyncio.Event().wait()
+    await heard.until("lost")
+    reason = heard.of("lost")[0].reason
+    heard.clear()
+    return reason
+
+
+async def nothing():
+    """Wait only."""
+
+
+async def test_why_a_lease_was_lost_is_one_word(nodes):
+    """Each way in which it can happen."""
+    redlock = Redlock(nodes, ttl=0.4)
+    async with redlock:
+        heard = await listened(redlock)
+
+        async def freed():
+            await redlock.force_release("x")
+
+        async def blocked():
+            time.sleep(0.6)  # noqa: ASYNC251 - the very thing that must not be done
+
+        assert await lost_for(heard, redlock("x"), freed) == "taken"
+        assert await lost_for(heard, redlock("x", renew=False), nothing) == "expired"
+        assert await lost_for(heard, redlock("x", max_hold=0.2), nothing) == "max_hold"
+        assert await lost_for(heard, redlock("x"), blocked) in {"blocked", "unconfirmed"}
+        lease = await redlock("x", ttl=10).acquire()
+        await redlock.aclose()
+    await heard.until("lost")
+    assert heard.of("lost")[-1].reason == "closed"
+    assert lease.lost
+
+
+async def test_a_loss_that_is_found_at_the_release_is_gone(nodes):
+    """It had been reported as released before the masters said otherwise."""
+    async with Redlock(nodes) as redlock:
+        heard = await listened(redlock)
+        lease = await redlock("x").acquire()
+        for url in nodes:
+            with redis.Redis.from_url(url) as client:  # blocks the loop: nothing is noticed before the release
+                client.delete("x")
+        with pytest.raises(LockLost):
+            await lease.release()
+        assert [event.kind for event in heard if event.kind != "answered"] == ["acquired", "released", "lost"]
+        assert heard.of("lost")[0].reason == "gone"
+
+
+async def test_an_acquire_that_is_cancelled_is_heard(nodes):
+    """With how long it had waited: else those who lose patience would be missing from every statistic."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other, other("x"):
+        heard = await listened(redlock)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await redlock("x").acquire(wait=None)
+        [cancelled] = heard.of("cancelled")
+        assert cancelled.seconds >= 0.04
+        assert redlock.statistics().cancelled == 1
+
+
+async def test_every_kind_of_lock_says_which_it_is(nodes):
+    """On every event about it; the other commands have operations of their own."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        heard = await listened(redlock)
+        for lock in (redlock("a"), redlock.fair("a"), redlock.read("a"), redlock.semaphore("b", permits=2)):
+            async with lock:
+                pass
+        async with redlock.write("a") as lease:
+            await (await lease.downgrade()).release()
+        async with other.fair("a"):
+            with pytest.raises(LockTimeout):
+                await redlock.fair("a").acquire(wait=0.05)
+        await redlock.latch("c", count=1).count_down("once")
+        assert [event.lock for event in heard.of("acquired")] == ["lock", "fair", "read", "semaphore", "write"]
+        operations = {event.operation for event in heard.of("answered")}
+        assert {"acquire", "release", "downgrade", "queue", "latch"} <= operations
+
+
+async def test_who_is_asked_later_is_timed_from_then():
+    """Where one node is asked before the others, their time begins when they are."""
+    async with LocalCluster(proxied=True) as cluster, Redlock(cluster.urls, node_timeout=2) as redlock:
+        heard = await listened(redlock)
+        for node in range(5):
+            cluster.delay(node, 0.05)
+        engine = redlock._running
+        round_ = _acquire(engine, redlock("x"))
+        round_.ask_first(engine.nodes[3])
+        await round_.outcome
+        await heard.until("answered")
+        seconds = [answer.seconds for answer in heard.of("answered")[0].answers]
+        assert len(seconds) == 5
+        assert all(0.1 <= each < 0.19 for each in seconds), seconds
+
+
+def _acquire(engine, lock):
+    """The round that a contest would make, without the contest."""
+    from redlock_async._acquire import Acquire  # noqa: PLC0415 - only here
+
+    claim = lock._claim
+    command = claim.contend(engine.fresh_token(), 10_000, engine.wall_us())
+    return Acquire(engine, claim, command, 2)
+
+
+async def test_nobody_listens_and_nothing_is_watched(nodes):
+    """A round of a client that nobody watches stands in the wires itself."""
+    async with Redlock(nodes) as redlock:
+        redlock.on_event(lambda _: None)
+        async with redlock("x"):
+            pending = [each for node in redlock._running.nodes for each in node.wire.pending]
+            assert all(type(each).__name__ != "Watch" for each in pending)
+        end = redlock.on_event(lambda _: None, answers=True)
+        task = asyncio.create_task(redlock("x").acquire())
+        await asyncio.sleep(0)
+        assert {type(node.wire.pending[-1]).__name__ for node in redlock._running.nodes} == {"Watch"}
+        await (await task).release()
+        end()
+        assert not redlock._events.watchers
+
+
+async def test_a_listener_that_fails_on_answers_changes_nothing(nodes, caplog):
+    """As on any other event: it is logged."""
+    async with Redlock(nodes) as redlock:
+        redlock.on_event(lambda event: 1 / 0 if event.kind == "answered" else None, answers=True)
+        async with redlock("x") as lease:
+            assert lease.margin >= 0
+    assert "an on_event callback failed on answered" in caplog.text

@@ -1,0 +1,161 @@
+"""Readiness: what `health()` says while masters come and go, and that it says it in time."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+
+import pytest
+import redis
+
+from redlock_async import ConfigurationError, QuorumUnavailable, Redlock
+from redlock_async.client import DefaultRedlock
+
+pytestmark = pytest.mark.asyncio
+
+BUSY = 0.4
+"""Seconds that a loaded machine may add to anything."""
+
+
+async def timed(redlock):
+    """What it says, and how long that took."""
+    started = time.monotonic()
+    health = await redlock.health()
+    return health, time.monotonic() - started
+
+
+async def test_a_client_that_was_not_used_is_ready_at_once(nodes):
+    """The probe connects it; what it says is JSON."""
+    redlock = Redlock(nodes)
+    health, took = await timed(redlock)
+    assert (health.ready, health.nodes_up, health.needed, health.nodes, health.reasons) == (True, 5, 3, 5, {})
+    assert took < 2 * 0.25 + BUSY
+    assert json.loads(json.dumps(dataclasses.asdict(health)))["ready"] is True
+    await redlock.aclose()
+
+
+async def test_masters_that_hang_are_noticed_though_nobody_uses_them(cluster):
+    """Within a node timeout; ready while a quorum answers, and again when it does."""
+    async with Redlock(cluster.urls, node_timeout=0.2) as redlock:
+        await connected(redlock, 5)
+        labels = list(redlock.statistics().states)
+        cluster.pause(0)
+        cluster.pause(1)
+        health, took = await timed(redlock)
+        assert (health.ready, health.nodes_up) == (True, 3)
+        assert health.reasons.keys() == {*labels[:2]}
+        assert took < 0.2 + BUSY
+        cluster.pause(2)
+        health, took = await timed(redlock)
+        assert (health.ready, health.nodes_up) == (False, 2)
+        assert took < 0.2 + BUSY
+        with pytest.raises(QuorumUnavailable):
+            await redlock("x").acquire(wait=0)
+        for node in range(3):
+            cluster.resume(node)
+        await connected(redlock, 5)
+        assert (await redlock.health()).ready
+
+
+async def connected(redlock, number):
+    """So many masters are up."""
+    async with asyncio.timeout(10):
+        while redlock.statistics().nodes_up < number:  # noqa: ASYNC110 - nobody announces it
+            await asyncio.sleep(0.005)
+
+
+async def test_all_down_from_the_start_is_no_error(cluster):
+    """Not ready, with a reason for each."""
+    for node in range(5):
+        cluster.kill(node)
+    redlock = Redlock(cluster.urls, node_timeout=0.2)
+    health, took = await timed(redlock)
+    assert (health.ready, health.nodes_up) == (False, 0)
+    assert len(health.reasons) == 5
+    assert all(health.reasons.values())
+    assert took < 2 * 0.2 + BUSY
+    await redlock.aclose()
+
+
+async def test_frozen_from_the_start_it_answers_in_time(cluster):
+    """Connecting to a master that hangs takes longer than a probe may."""
+    for node in range(5):
+        cluster.pause(node)
+    redlock = Redlock(cluster.urls, node_timeout=0.2)
+    health, took = await timed(redlock)
+    assert (health.ready, health.nodes_up) == (False, 0)
+    assert took < 2 * 0.2 + BUSY
+    await redlock.aclose()
+
+
+async def test_a_master_that_lost_its_data_does_not_count(cluster):
+    """It answers, but may not vote; the reason says so, and for how long."""
+    async with Redlock(cluster.urls, ttl=30) as redlock:
+        await connected(redlock, 5)
+        await asyncio.sleep(0.1)  # older than what counts as born together
+        cluster.restart(4)
+        async with asyncio.timeout(10):
+            while "held_out" not in redlock.statistics().states.values():  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.005)
+        health = await redlock.health()
+        assert (health.ready, health.nodes_up) == (True, 4)
+        [why] = health.reasons.values()
+        assert "lost" in why or "restarted without its data" in why
+
+
+async def test_a_cluster_that_cannot_be_used_is_never_ready(cluster):
+    """One that is a replica makes every acquire an error, though all five answer."""
+    with redis.Redis.from_url(cluster.urls[1]) as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", cluster.ports[0])
+    async with asyncio.timeout(10):
+        redlock = Redlock(cluster.urls)
+        health = await redlock.health()
+    assert not health.ready
+    assert any("replica" in why or "slave" in why for why in health.reasons.values())
+    with pytest.raises(ConfigurationError):
+        await redlock("x").acquire()
+    await redlock.aclose()
+
+
+async def test_many_probes_cost_one_small_command_each(nodes):
+    """One TIME a master and probe, on the connections there are: no new ones."""
+    async with Redlock(nodes) as redlock:
+        await redlock.health()
+        before = [calls(url) for url in nodes]
+        for _ in range(20):
+            assert (await redlock.health()).ready
+        after = [calls(url) for url in nodes]
+        for (times, logins), (later, more) in zip(before, after, strict=True):
+            assert later - times == 20
+            assert more - logins == 1  # the plain client of this very test
+
+
+def calls(url):
+    """How often TIME was called, and how many connections were made, as that server counts."""
+    with redis.Redis.from_url(url) as client:
+        times = client.info("commandstats").get("cmdstat_time", {"calls": 0})["calls"]
+        return times, client.info("stats")["total_connections_received"]
+
+
+async def test_the_client_from_the_environment_has_it(nodes, monkeypatch):
+    """As every other method."""
+    monkeypatch.setenv("REDLOCK_NODES", ",".join(nodes))
+    redlock = DefaultRedlock()
+    assert (await redlock.health()).ready
+    await redlock.aclose()
+
+
+async def test_a_probe_that_is_cancelled_leaves_nothing_behind(cluster, caplog):
+    """The connections go on, and nobody complains of an exception that was not fetched."""
+    caplog.set_level(logging.ERROR)
+    async with Redlock(cluster.urls, node_timeout=1) as redlock:
+        await connected(redlock, 5)
+        cluster.pause(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await redlock.health()
+        cluster.resume(0)
+        await connected(redlock, 5)
+        assert (await redlock.health()).nodes_up == 5
+    assert not caplog.records
