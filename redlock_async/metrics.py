@@ -176,8 +176,8 @@ def gauges(statistics: Statistics) -> Iterator[Reading]:
     if statistics.states:
         yield NODES_UP, statistics.nodes_up, ()
     for node, state in statistics.states.items():
-        yield NODE_UP, state == "up", (node,)
-        yield NODE_HELD_OUT, state == "held_out", (node,)
+        yield NODE_UP, int(state == "up"), (node,)
+        yield NODE_HELD_OUT, int(state == "held_out"), (node,)
 
 
 class Exporter:

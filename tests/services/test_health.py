@@ -1,13 +1,17 @@
 """Readiness: what `health()` says while masters come and go, and that it says it in time."""
 
+import ast
 import asyncio
 import dataclasses
 import json
 import logging
+import re
 import time
+from pathlib import Path
 
 import pytest
 import redis
+from httpx import ASGITransport, AsyncClient
 
 from redlock_async import ConfigurationError, QuorumUnavailable, Redlock
 from redlock_async.client import DefaultRedlock
@@ -159,3 +163,19 @@ async def test_a_probe_that_is_cancelled_leaves_nothing_behind(cluster, caplog):
         await connected(redlock, 5)
         assert (await redlock.health()).nodes_up == 5
     assert not caplog.records
+
+
+async def test_the_probe_of_the_page_is_served(cluster):
+    """The FastAPI route in docs/observability.md answers 200 while a quorum is up, and 503 with reasons when not."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text("utf-8")
+    [source] = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if '"/ready"' in each]
+    async with Redlock(cluster.urls) as redlock:
+        names = {"redlock": redlock, "__name__": "page"}
+        await eval(compile(source, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)  # noqa: S307 - our own page
+        async with AsyncClient(transport=ASGITransport(names["app"]), base_url="http://page") as client:
+            assert (await client.get("/ready")).status_code == 200
+            for node in range(3):
+                cluster.kill(node)
+            answer = await client.get("/ready")
+            assert answer.status_code == 503
+            assert len(answer.json()["reasons"]) == 3

@@ -281,8 +281,8 @@ def renewal_after_release():
     """A lease that was released is renewed, and repaired where it is missing."""
     end = _engine.Engine.end
 
-    def revived(self, holding, *, retain_ms=0):
-        released = end(self, holding, retain_ms=retain_ms)
+    def revived(self, holding, **options):
+        released = end(self, holding, **options)
         command = holding.claim.secure(holding.token, holding.fence, round(holding.ttl * 1000))
         self.loop.call_later(0.001, lambda: self.closed or self.tell_all(command, holding.ttl))
         return released
