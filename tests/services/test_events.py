@@ -35,7 +35,10 @@ class Heard(list):
 
 
 async def listened(redlock):
-    """A client with all its nodes up, and what is heard of it from then on."""
+    """A client with all its nodes up, and what is heard of it from then on.
+
+    On a busy machine one may be connected so late that it is held out at first, for a ttl: those here are short.
+    """
     async with asyncio.timeout(10):
         while redlock.statistics().nodes_up < 5:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.005)
@@ -46,7 +49,7 @@ async def listened(redlock):
 
 async def test_a_pair_is_heard_with_every_answer(nodes):
     """One event for each command, with five grants in the nodes' order, and times that fit into the pair's."""
-    async with Redlock(nodes) as redlock:
+    async with Redlock(nodes, ttl=2) as redlock:
         heard = await listened(redlock)
         started = time.monotonic()
         lease = await redlock("x").acquire()
@@ -60,12 +63,12 @@ async def test_a_pair_is_heard_with_every_answer(nodes):
         [acquired], [released] = heard.of("acquired"), heard.of("released")
         assert (acquired.names, acquired.lock) == (("x",), "lock")
         assert 0 < acquired.seconds < took
-        assert 0 < released.left < released.ttl == 10
+        assert 0 < released.left < released.ttl == 2
 
 
 async def test_contention_names_the_holder(nodes):
     """Refused is an attempt, with who holds it; a wait that is over is a timeout."""
-    async with Redlock(nodes) as redlock, Redlock(nodes, owner="somebody") as other, other("x"):
+    async with Redlock(nodes, ttl=2) as redlock, Redlock(nodes, ttl=2, owner="somebody") as other, other("x"):
         heard = await listened(redlock)
         assert await redlock("x").try_acquire() is None
         await heard.until("answered", 2)
@@ -77,7 +80,7 @@ async def test_contention_names_the_holder(nodes):
 
 async def test_a_node_that_is_down_or_hangs_answers_so(cluster):
     """Down it has failed without being asked; frozen it is given up after the node timeout."""
-    async with Redlock(cluster.urls, node_timeout=0.2) as redlock:
+    async with Redlock(cluster.urls, ttl=2, node_timeout=0.2) as redlock:
         heard = await listened(redlock)
         down, frozen, *well = redlock.statistics().states
         cluster.kill(0)
@@ -95,7 +98,7 @@ async def test_a_node_that_is_down_or_hangs_answers_so(cluster):
 
 async def test_a_connection_that_breaks_has_failed_when_it_broke(cluster):
     """It was asked, so there is a time, shorter than the timeout."""
-    async with Redlock(cluster.urls, node_timeout=2) as redlock:
+    async with Redlock(cluster.urls, ttl=2, node_timeout=2) as redlock:
         heard = await listened(redlock)
         label = next(iter(redlock.statistics().states))
         cluster.pause(0)
@@ -161,7 +164,7 @@ async def test_why_a_lease_was_lost_is_one_word(nodes):
         assert await lost_for(heard, redlock("x", renew=False), nothing) == "expired"
         assert await lost_for(heard, redlock("x", max_hold=0.2), nothing) == "max_hold"
         assert await lost_for(heard, redlock("x"), blocked) in {"blocked", "unconfirmed"}
-        lease = await redlock("x", ttl=10).acquire()
+        lease = await redlock("x", ttl=2).acquire()
         await redlock.aclose()
     await heard.until("lost")
     assert heard.of("lost")[-1].reason == "closed"
@@ -170,7 +173,7 @@ async def test_why_a_lease_was_lost_is_one_word(nodes):
 
 async def test_a_loss_that_is_found_at_the_release_is_gone(nodes):
     """It had been reported as released before the masters said otherwise."""
-    async with Redlock(nodes) as redlock:
+    async with Redlock(nodes, ttl=2) as redlock:
         heard = await listened(redlock)
         lease = await redlock("x").acquire()
         for url in nodes:
@@ -184,7 +187,7 @@ async def test_a_loss_that_is_found_at_the_release_is_gone(nodes):
 
 async def test_an_acquire_that_is_cancelled_is_heard(nodes):
     """With how long it had waited: else those who lose patience would be missing from every statistic."""
-    async with Redlock(nodes) as redlock, Redlock(nodes) as other, other("x"):
+    async with Redlock(nodes, ttl=2) as redlock, Redlock(nodes, ttl=2) as other, other("x"):
         heard = await listened(redlock)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -196,7 +199,7 @@ async def test_an_acquire_that_is_cancelled_is_heard(nodes):
 
 async def test_every_kind_of_lock_says_which_it_is(nodes):
     """On every event about it; the other commands have operations of their own."""
-    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+    async with Redlock(nodes, ttl=2) as redlock, Redlock(nodes, ttl=2) as other:
         heard = await listened(redlock)
         for lock in (redlock("a"), redlock.fair("a"), redlock.read("a"), redlock.semaphore("b", permits=2)):
             async with lock:
@@ -216,7 +219,7 @@ async def test_every_kind_of_lock_says_which_it_is(nodes):
 
 async def test_who_is_asked_later_is_timed_from_then():
     """Where one node is asked before the others, their time begins when they are."""
-    async with LocalCluster(proxied=True) as cluster, Redlock(cluster.urls, node_timeout=2) as redlock:
+    async with LocalCluster(proxied=True) as cluster, Redlock(cluster.urls, ttl=2, node_timeout=2) as redlock:
         heard = await listened(redlock)
         cluster.delay(3, 0.15)
         engine = redlock._running
@@ -243,7 +246,7 @@ def _acquire(engine, lock):
 
 async def test_nobody_listens_and_nothing_is_watched(nodes):
     """A round of a client that nobody watches stands in the wires itself."""
-    async with Redlock(nodes) as redlock:
+    async with Redlock(nodes, ttl=2) as redlock:
         redlock.on_event(lambda _: None)
         async with redlock("x"):
             pending = [each for node in redlock._running.nodes for each in node.wire.pending]
@@ -259,7 +262,7 @@ async def test_nobody_listens_and_nothing_is_watched(nodes):
 
 async def test_a_listener_that_fails_on_answers_changes_nothing(nodes, caplog):
     """As on any other event: it is logged."""
-    async with Redlock(nodes) as redlock:
+    async with Redlock(nodes, ttl=2) as redlock:
         redlock.on_event(lambda event: 1 / 0 if event.kind == "answered" else None, answers=True)
         async with redlock("x") as lease:
             assert lease.margin >= 0

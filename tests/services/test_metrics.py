@@ -257,7 +257,8 @@ async def test_the_time_of_each_node_is_its_own():
     """A node that is farther away than the others shows so, and they do not."""
     registry = CollectorRegistry()
     exporter = prometheus.Exporter(registry)
-    async with LocalCluster(proxied=True) as cluster, Redlock(cluster.urls, node_timeout=2) as redlock:
+    async with LocalCluster(proxied=True) as cluster, Redlock(cluster.urls, ttl=2, node_timeout=0.5) as redlock:
+        await script.wait_until(lambda: redlock.statistics().nodes_up == 5)
         exporter.add(redlock)
         cluster.delay(2, 0.06)
         for _ in range(5):
