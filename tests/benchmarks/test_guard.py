@@ -72,7 +72,7 @@ async def block(redlock, name):
         pass
 
 
-def hear(event):  # noqa: ARG001 - what a listener does is not the library's
+def hear(event):
     """The cheapest listener there is."""
 
 
