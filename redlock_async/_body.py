@@ -52,34 +52,39 @@ class Body:
         try:
             cancelled_by_us = self._scope.__exit__(exc_type, exc, traceback) is True
         except RuntimeError as error:
-            await self._end()
+            await _end(holding)
             raise RedlockError(
                 f"the block under the lock on {holding.shown} was left before one that was entered later: leave blocks "
                 "in reverse order, or use acquire() and release()"
             ) from error
         # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
         ours = cancelled_by_us and isinstance(exc, asyncio.CancelledError)
-        problem: RedlockError | None = None
-        try:
-            await self._end()
-        except RedlockError as error:
-            problem = error
-        if exc is not None and not ours:
-            if problem is not None and not isinstance(exc, LockLost):
-                exc.add_note(f"and the lock: {type(problem).__name__}: {problem}")
-            return
-        if isinstance(problem, QuorumUnavailable):
-            # The body's work is done, and was done under a valid lease: failing it now would undo nothing. The event
-            # has been reported, and what is left of the lock expires by itself.
-            return
-        if problem is not None:
-            raise problem
+        await give_back(holding, None if ours else exc)
 
-    async def _end(self) -> None:
-        holding = self._holding
-        holding.check()
-        if holding.phase is Phase.LOST:
-            holding.over()
-            holding.require_held("release")
-        if holding.phase is Phase.HELD:
-            await holding.release()
+
+async def give_back(holding: Holding, exc: BaseException | None) -> None:
+    """The body is done, and raised that by itself: release, and raise what is to be said of the lock beside that."""
+    problem: RedlockError | None = None
+    try:
+        await _end(holding)
+    except RedlockError as error:
+        problem = error
+    if exc is not None:
+        if problem is not None and not isinstance(exc, LockLost):
+            exc.add_note(f"and the lock: {type(problem).__name__}: {problem}")
+        return
+    if isinstance(problem, QuorumUnavailable):
+        # The body's work is done, and was done under a valid lease: failing it now would undo nothing. The event has
+        # been reported, and what is left of the lock expires by itself.
+        return
+    if problem is not None:
+        raise problem
+
+
+async def _end(holding: Holding) -> None:
+    holding.check()
+    if holding.phase is Phase.LOST:
+        holding.over()
+        holding.require_held("release")
+    if holding.phase is Phase.HELD:
+        await holding.release()

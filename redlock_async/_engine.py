@@ -16,7 +16,7 @@ from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
 from ._deadlines import Deadlines
 from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable, RedlockError
-from ._holding import Holding
+from ._holding import Caller, Holding, caller, kind_of
 from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
@@ -250,9 +250,9 @@ class Engine:
         turn = self.turns.get(key)
         if turn is not None and turn.contest is not None and turn.contest.last_error is not None:
             return copy(turn.contest.last_error)
-        holding, hint = self.held.get(key), ""
-        if holding is not None and holding.belongs_to(asyncio.current_task()):
-            hint = ", in this very task: reentrant=True lets a task enter again"
+        holding, hint, who = self.held.get(key), "", caller()
+        if holding is not None and holding.belongs_to(who):
+            hint = f", in this very {kind_of(who)}: reentrant=True lets a {kind_of(who)} enter again"
         holder = owner_of(holding.token) if holding is not None else None
         return timed_out(claim.names, options.wait, holder, hint)
 
@@ -325,10 +325,10 @@ class Engine:
             elif (turn := self.turns.get(key)) is not None:
                 turn.contest = None
 
-    def entered_by(self, claim: Claim, task: asyncio.Task[object] | None) -> Holding | None:
-        """The lease on exactly these names that this task may enter again."""
+    def entered_by(self, claim: Claim, who: Caller | None) -> Holding | None:
+        """The lease on exactly these names that this one may enter again."""
         holding = self.held.get(claim.held_by(b"")[0])
-        if holding is None or not holding.reentrant or not holding.belongs_to(task):
+        if holding is None or not holding.reentrant or not holding.belongs_to(who):
             return None
         if holding.claim.names != claim.names:
             return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from copy import copy
 from typing import TYPE_CHECKING, Protocol
 from weakref import ref
@@ -31,6 +33,21 @@ OVER = {
 
 EVERYWHERE = (1 << 63) - 1
 """For a lease that came from elsewhere, of which nobody knows where it may be held."""
+
+acting_for: ContextVar[threading.Thread | None] = ContextVar("redlock_acting_for", default=None)
+"""The thread a task of ours acts for: then it is the thread, which no loop knows, that has what the task acquires."""
+
+Caller = asyncio.Task[object] | threading.Thread
+
+
+def caller() -> Caller | None:
+    """Who holds what is acquired now."""
+    return acting_for.get() or asyncio.current_task()
+
+
+def kind_of(who: Caller | None) -> str:
+    """What it is, for a message."""
+    return "thread" if isinstance(who, threading.Thread) else "task"
 
 
 class Keeper(Protocol):
@@ -65,8 +82,8 @@ class Holding(Term):
     """A lease that stands, or stood."""
 
     __slots__ = (
+        "_caller",
         "_on_loss",
-        "_task",
         "_watchers",
         "acquired_at",
         "claim",
@@ -112,19 +129,19 @@ class Holding(Term):
         self.owned_turn = False
         self.depth = 1
         self.reentrant = options.reentrant
-        self._task: ref[asyncio.Task[object]] | None = None
+        self._caller: ref[Caller] | None = None
         """Who took it: weakly, for a lease may outlive its task by far."""
         self.lost_by: LockLost | None = None
         self._on_loss: list[Callable[[], None]] | None = None
         self._watchers: list[asyncio.Future[None]] | None = None
 
-    def taken_by(self, task: asyncio.Task[object] | None) -> None:
-        """That task has acquired it."""
-        self._task = None if task is None else ref(task)
+    def taken_by(self, who: Caller | None) -> None:
+        """That one has acquired it."""
+        self._caller = None if who is None else ref(who)
 
-    def belongs_to(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether that task has acquired it."""
-        return task is not None and self._task is not None and self._task() is task
+    def belongs_to(self, who: Caller | None) -> bool:
+        """Whether that one has acquired it."""
+        return who is not None and self._caller is not None and self._caller() is who
 
     @property
     def margin(self) -> int:
@@ -197,7 +214,7 @@ class Holding(Term):
 
     def check(self) -> None:
         """Notice a deadline that passed while nobody looked."""
-        if self.phase is Phase.HELD and self.confirmed and not self.valid:
+        if self.phase is Phase.HELD and self.confirmed and not self.valid and not self.keeper.inherited:
             why = "its deadline passed while the event loop was blocked or the machine was paused"
             self.lose(why, "blocked", at_once=True)
 

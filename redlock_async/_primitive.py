@@ -11,6 +11,7 @@ from ._body import Body
 from ._claim import Claim
 from ._engine import Engine
 from ._errors import LockTimeout, RedlockError
+from ._holding import caller
 from ._settings import DEFAULT, Default, Duration, Options
 from .lease import Lease
 
@@ -46,12 +47,12 @@ class Primitive(Generic[L]):
         engine, options = self._engine(), self._options
         if wait is not DEFAULT:
             options = options.waiting(wait)
-        task = asyncio.current_task(engine.loop)
-        if options.reentrant and (holding := engine.entered_by(claim, task)) is not None:
+        who = caller()
+        if options.reentrant and (holding := engine.entered_by(claim, who)) is not None:
             holding.depth += 1
             return self._lease(holding, owns=False)
         holding = await engine.acquire(claim, options)
-        holding.taken_by(task)
+        holding.taken_by(who)
         return self._lease(holding)
 
     async def try_acquire(self) -> L | None:

@@ -126,6 +126,7 @@ class Lease:
         It is not renewed until somebody attaches it, and runs out after what `remaining` was.
         """
         holding = self._holding
+        holding.require_held("detach")
         detached = Detached(
             kind=holding.claim.kind,
             details=holding.claim.details(),

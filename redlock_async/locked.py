@@ -14,6 +14,7 @@ from ._settings import Default, Duration, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 
 Conflict = Literal["wait", "skip", "raise"]
 
@@ -34,8 +35,8 @@ class LockedOrSkipped(Protocol):
         ...
 
 
-class LockOptions(TypedDict, total=False):
-    """What the plain lock takes, and so does its decorator."""
+class HoldOptions(TypedDict, total=False):
+    """What every kind of lock takes."""
 
     ttl: Duration | None
     wait: Duration | Default | None
@@ -43,6 +44,11 @@ class LockOptions(TypedDict, total=False):
     renew: bool
     max_hold: Duration | None
     hold_at_least: Duration
+
+
+class LockOptions(HoldOptions, total=False):
+    """What the plain lock takes, and so does its decorator."""
+
     reentrant: bool
 
 
@@ -67,14 +73,24 @@ def decorator(
 
     A module that is being imported may have no settings yet, and a mistake should not wait for the first call.
     """
+    make = maker(plain, Primitive, on_conflict, using, options)
+    return lambda function: under(make, template, function, on_conflict)
+
+
+def maker(
+    plain: Callable[..., M],
+    kind: type[M],
+    on_conflict: Conflict,
+    using: Callable[[str], M] | None,
+    options: Mapping[str, Any],
+) -> Callable[[str], M]:
+    """What makes the lock of a name; or a ConfigurationError."""
     check_conflict(on_conflict)
     if using is None:
         Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
-        make: Using = functools.partial(plain, **options)
-    else:
-        _check_using(using, options)
-        make = functools.partial(_made, using)
-    return lambda function: under(make, template, function, on_conflict)
+        return functools.partial(plain, **options)
+    _check_using(using, options)
+    return functools.partial(_made, using, kind)
 
 
 def _check_using(using: object, options: Mapping[str, Any]) -> None:
@@ -87,9 +103,9 @@ def _check_using(using: object, options: Mapping[str, Any]) -> None:
         )
 
 
-def _made(using: Using, name: str) -> Primitive[Any]:
+def _made(using: Callable[[str], M], kind: type[M], name: str) -> M:
     lock = using(name)
-    if not isinstance(lock, Primitive):
+    if not isinstance(lock, kind):
         raise ConfigurationError(
             f"using made {shown(lock)} of {shown(name)}: it must make a lock, as redlock.fair, redlock.read, "
             "redlock.write and functools.partial(redlock.semaphore, permits=4) do"
@@ -104,18 +120,11 @@ def under(
     if not inspect.iscoroutinefunction(function):
         called = getattr(function, "__qualname__", function)
         raise ConfigurationError(f"locked() and once() decorate coroutine functions (async def), not {shown(called)}")
-    signature = inspect.signature(function)
-    if missing := _fields(template) - set(signature.parameters):
-        raise ConfigurationError(
-            f"the lock name {shown(template)} needs {', '.join(sorted(missing))}, "
-            f"but {getattr(function, '__qualname__', function)}{signature} has no such argument"
-        )
+    name = naming(template, function)
 
     @functools.wraps(function)
     async def locked(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        lock = make(template.format_map(bound.arguments))
+        lock = make(name(*args, **kwargs))
         try:
             lease = await (lock.acquire() if on_conflict == "wait" else lock.acquire(0))
         except LockTimeout:
@@ -126,6 +135,23 @@ def under(
             return await function(*args, **kwargs)
 
     return locked
+
+
+def naming(template: str, function: Callable[P, object]) -> Callable[P, str]:
+    """What makes a lock's name of the arguments of that function; or a ConfigurationError."""
+    signature = inspect.signature(function)
+    if missing := _fields(template) - set(signature.parameters):
+        raise ConfigurationError(
+            f"the lock name {shown(template)} needs {', '.join(sorted(missing))}, "
+            f"but {getattr(function, '__qualname__', function)}{signature} has no such argument"
+        )
+
+    def name(*args: P.args, **kwargs: P.kwargs) -> str:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return template.format_map(bound.arguments)
+
+    return name
 
 
 def constant(template: str) -> str:

@@ -91,19 +91,21 @@ class Once:
     Cancellation: as `Lock`'s. A body that is cancelled has failed.
     """
 
-    __slots__ = ("_make", "_template")
+    __slots__ = ("lock", "template")
 
     def __init__(self, make: Callable[[str], Lock], template: str) -> None:
-        self._make = make
-        self._template = template
+        self.lock = make
+        """What keeps the period of a name."""
+        self.template = template
+        """The name, or what makes it of a function's arguments."""
 
     def __repr__(self) -> str:
-        return f"<Once {shown(self._template)}>"
+        return f"<Once {shown(self.template)}>"
 
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
         """Decorate a coroutine function: it returns its result, or None when it is not its turn."""
-        return under(self._make, self._template, function, "skip")
+        return under(self.lock, self.template, function, "skip")
 
     async def try_acquire(self) -> Lease | None:
         """A lease to run under, or None when it is not our turn: `async with lease:` around the work, or release it."""
-        return await self._make(constant(self._template)).try_acquire()
+        return await self.lock(constant(self.template)).try_acquire()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ._engine import Engine
 from ._errors import ConfigurationError, LockLost
-from ._holding import Holding
+from ._holding import Holding, caller, kind_of
 from ._lease import Phase
 from ._primitive import Primitive
 from ._quorum import Verdict
@@ -73,12 +71,12 @@ class WriteLock(Primitive[WriteLease]):
 
     async def acquire(self, wait: Duration | Default | None = DEFAULT) -> WriteLease:
         """As for any lock; a ConfigurationError in a task that reads the same name, for it would wait for itself."""
-        task = asyncio.current_task()
+        who = caller()
         for holding in self._engine().held.values():
-            if holding.belongs_to(task) and self._reads(holding):
+            if holding.belongs_to(who) and self._reads(holding):
                 raise ConfigurationError(
-                    f"this task holds a read lease on {holding.shown}, and to write would wait for itself: a read "
-                    "lease cannot be upgraded. Release it first, or take write() from the start and downgrade()"
+                    f"this {kind_of(who)} holds a read lease on {holding.shown}, and to write would wait for itself: a "
+                    "read lease cannot be upgraded. Release it first, or take write() from the start and downgrade()"
                 )
         return await super().acquire(wait)
 
@@ -122,7 +120,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     claim = writing.claim
     assert isinstance(claim, Write)  # noqa: S101 - what WriteLock makes
     reading = writing.turned_into(claim.reading())
-    reading.taken_by(asyncio.current_task())
+    reading.taken_by(caller())
     # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
     command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
     round_ = Downgrade(engine, command, writing, reading)

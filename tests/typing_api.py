@@ -32,6 +32,7 @@ from redlock_async import (
     RedlockError,
     SemaphoreStatus,
     Statistics,
+    blocking,
     redlock,
 )
 
@@ -355,3 +356,84 @@ async def operators() -> None:
     assert_type(redlock.on_event(hear, answers=True), Callable[[], None])
     redlock.on_event(print)
     await redlock.aclose()
+
+
+# Threads
+
+for_threads = blocking.Redlock(of_urls, ttl=10, wait=None, retry_delay=timedelta(milliseconds=200), owner="worker")
+assert_type(blocking.redlock, blocking.Redlock)
+assert_type(blocking.Redlock.from_env(), blocking.Redlock)
+
+
+class MineForThreads(blocking.Redlock):
+    """A client of one's own."""
+
+
+assert_type(MineForThreads.from_env(), MineForThreads)
+
+
+def a_block_of_a_thread_may_return() -> int:
+    """No block swallows an exception, so no return statement is needed behind it."""
+    with for_threads as client, client("x", "y", ttl=30, wait=2, reentrant=True) as lease, lease as same:
+        assert_type(client, blocking.Redlock)
+        assert_type(lease, blocking.Lease)
+        assert_type(same, blocking.Lease)
+        return len(lease.names)
+
+
+def of_a_lease_of_a_thread(lease: blocking.Lease) -> None:
+    """Its members are asyncio's, with nothing to await."""
+    assert_type(lease.fencing_token, int | None)
+    assert_type(lease.lost, bool)
+    assert_type(lease.wait_lost(5), bool)
+    assert_type(for_threads.attach(lease.detach()), blocking.Lease)
+    lease.raise_if_lost()
+    lease.extend(timedelta(minutes=1))
+    lease.release()
+
+
+def kinds_for_threads() -> None:
+    """Every kind, and what it yields."""
+    assert_type(for_threads("x").acquire(0), blocking.Lease)
+    assert_type(for_threads.lock("x").try_acquire(), blocking.Lease | None)
+    assert_type(for_threads.fair("x", max_hold=60), blocking.Lock[blocking.Lease])
+    assert_type(for_threads.read("x", hold_at_least=1), blocking.Lock[blocking.Lease])
+    with for_threads.write("x", wait=None) as writing:
+        assert_type(writing, blocking.WriteLease)
+        assert_type(writing.downgrade(), blocking.Lease)
+    assert_type(for_threads.semaphore("x", permits=3).try_acquire(count=2), blocking.Lease | None)
+    assert_type(for_threads.latch("x", count=2).remaining(), int)
+    assert_type(for_threads.once("x", every=60).try_acquire(), blocking.Lease | None)
+    assert_type(for_threads.status(), list[NodeStatus])
+    assert_type(for_threads.inspect("x"), Holder | None)
+
+
+@for_threads.locked("import:{user_id}", using=partial(for_threads.semaphore, permits=4))
+def waits_in_a_thread(user_id: int, *, kind: str = "full") -> Report:
+    """There is always a result."""
+    return Report(user_id, kind)
+
+
+@for_threads.locked("import:{user_id}", on_conflict="skip", ttl=30)
+def skips_in_a_thread(user_id: int) -> Report:
+    """It may have been skipped."""
+    return Report(user_id)
+
+
+@for_threads.once("report:{tenant}", every=timedelta(days=1))
+def nightly_in_a_thread(tenant: str) -> Report:
+    """It may be another's turn."""
+    return Report(tenant)
+
+
+def calls_of_threads() -> None:
+    """Parameters and results are kept, and each of the last lines must be refused."""
+    assert_type(waits_in_a_thread(42, kind="delta"), Report)
+    assert_type(skips_in_a_thread(42), Report | None)
+    assert_type(nightly_in_a_thread("acme"), Report | None)
+    waits_in_a_thread("42")  # type: ignore[arg-type]
+    for_threads("x", tll=5)  # type: ignore[call-arg]
+    for_threads.fair("x", reentrant=True)  # type: ignore[call-arg]
+    for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
+    for_threads.locked("x", using=redlock.fair)  # type: ignore[call-overload]
+    blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg]

@@ -449,6 +449,8 @@ async def test_detach_and_attach(nodes, eyes):
         lease = await one("x", ttl=1).acquire()
         fence = lease.fencing_token
         text = lease.detach()
+        with pytest.raises(NotHeld, match="cannot detach"):
+            lease.detach()
         with pytest.raises(NotHeld, match="detach"):
             await lease.release()
         taken = two.attach(text)
