@@ -435,5 +435,5 @@ def calls_of_threads() -> None:
     for_threads("x", tll=5)  # type: ignore[call-arg]
     for_threads.fair("x", reentrant=True)  # type: ignore[call-arg]
     for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
-    for_threads.locked("x", using=redlock.fair)  # type: ignore[call-overload]
+    for_threads.locked("x", using=redlock.fair)  # type: ignore[arg-type]
     blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg]
