@@ -1,20 +1,22 @@
 """One of several processes leads; the others follow, and take over when it dies, is cut off or steps down.
 
-    redlock-async up                              # in one shell; it prints REDLOCK_NODES=...
-    export REDLOCK_NODES=...                      # in the others, then, in each of them:
-    python examples/leader_election.py anna
+    python examples/leader_election.py anna       # with masters of its own; it prints REDLOCK_NODES=...
+    export REDLOCK_NODES=...                      # in other shells, then, in each of them:
     python examples/leader_election.py bert
 
-Then stop the one that leads: with Ctrl-C another leads at once, with `kill -9` within the ttl.
+Then stop the one that leads: with Ctrl-C another leads at once, with `kill -9` within the ttl. (The first takes its
+masters along: `redlock-async up` in a shell of its own has some that stay.)
 """
 
 import argparse
 import asyncio
+import os
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 from redlock_async import LockLost, Redlock
+from redlock_async.testing import LocalCluster
 
 
 class DeposedError(Exception):
@@ -90,4 +92,9 @@ if __name__ == "__main__":
     parser.add_argument("--journal", default="journal.sqlite", help="the file that leaders write to")
     parser.add_argument("--ttl", type=float, default=5.0, help="seconds after which a dead leader is replaced")
     options = parser.parse_args()
-    asyncio.run(main(options.me, options.journal, options.ttl))
+    # Five masters of this machine's own, where there are no others.
+    with nullcontext() if os.environ.get("REDLOCK_NODES") else LocalCluster() as cluster:
+        if cluster is not None:
+            os.environ["REDLOCK_NODES"] = ",".join(cluster.urls)
+            print(f"export REDLOCK_NODES={os.environ['REDLOCK_NODES']}", flush=True)
+        asyncio.run(main(options.me, options.journal, options.ttl))

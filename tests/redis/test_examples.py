@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,13 +17,28 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TTL = 1.5
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on():
+    """Whatever became of a test, none of its processes is left."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate(timeout=10)
+
+
 def started(cluster, name, *arguments):
     """That example as a process, which is told of the masters as a reader's is."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         env=os.environ | {"REDLOCK_NODES": ",".join(cluster.urls)},
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
+    STARTED.append(process)
+    return process
 
 
 class Election:
@@ -134,3 +150,92 @@ def test_an_outage_of_the_locks_is_an_error_of_the_program(cluster):
     assert "QuorumUnavailable" in report.stderr
     assert report.stdout == ""
     print(f"said so after {time.monotonic() - begun:.2f} s")
+
+
+def rows(path, query):
+    """What a table of an example has; nothing before it is there."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path, timeout=5)) as table:
+        try:
+            return table.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+
+@pytest.mark.asyncio
+async def test_a_lease_goes_with_its_job(cluster, tmp_path, eventually):
+    """A worker dies in a job, and then the dispatcher: each job is done once, and under the fence it had last."""
+    path = tmp_path / "queue.sqlite"
+    arguments = (f"--queue={path}", "--seconds=0.2")
+    dispatcher = started(cluster, "handover_worker", "dispatch", *arguments, "--jobs=6")
+    await eventually(lambda: rows(path, "SELECT 1 FROM jobs WHERE fence > 0"), within=10)
+    unlucky = started(cluster, "handover_worker", "work", "--me=unlucky", *arguments, "--seconds=60")
+    assert "unlucky: works on" in unlucky.stdout.readline()
+    unlucky.kill()
+    dispatcher.kill()
+    workers = [started(cluster, "handover_worker", "work", f"--me={me}", *arguments) for me in ("anna", "bert")]
+    dispatcher_again = started(cluster, "handover_worker", "dispatch", *arguments, "--jobs=6")
+    said = dispatcher_again.communicate(timeout=30)[0]
+    for process in workers:
+        process.kill()
+    work = "".join(process.communicate(timeout=10)[0] for process in workers)
+    assert said.endswith("all is done\n")
+    done = rows(path, "SELECT video, fence, done FROM jobs")
+    assert len(done) == 6
+    for video, fence, by in done:
+        assert f"{by.removeprefix('by ')}: works on {video} with fence {fence}" in work
+        assert work.count(f": {video} is done") == 1
+
+
+@pytest.mark.asyncio
+async def test_the_leader_schedules_and_another_goes_on(cluster, tmp_path, eventually):
+    """No job is run twice for one moment, and none by an earlier leader after a later one."""
+    path = tmp_path / "runs.sqlite"
+    schedulers = {
+        me: started(cluster, "scheduler", me, f"--runs={path}", f"--ttl={TTL}") for me in ("anna", "bert", "cleo")
+    }
+
+    def runs():
+        return rows(path, "SELECT job, due, fence, leader FROM runs ORDER BY rowid")
+
+    for _ in range(2):
+        before = len(runs())
+        await eventually(lambda before=before: len(runs()) > before + 3, within=10)
+        leader = runs()[-1][3]
+        schedulers[leader].kill()
+        await eventually(lambda leader=leader: runs()[-1][3] != leader, within=10)
+    found = runs()
+    assert len({(job, due) for job, due, _, _ in found}) == len(found)
+    assert {job for job, _, _, _ in found} == {"collect", "report"}
+    assert len(one_at_a_time([(fence, leader) for _, _, fence, leader in found])) == 3
+
+
+@pytest.mark.parametrize(
+    ("example", "arguments", "says"),
+    [
+        ("nightly_report", ["acme"], "written: "),
+        ("handover_worker", ["--jobs=2", "--seconds=0.01"], "all is done"),
+        ("scheduler", ["anna"], "anna schedules with fence "),
+        ("leader_election", ["anna"], "anna leads with fence "),
+    ],
+)
+@pytest.mark.usefixtures("embedded")
+def test_one_command_is_enough(example, arguments, says, tmp_path):
+    """Without REDLOCK_NODES an example brings masters of its own, tells others of them, and takes them along."""
+    environment = {name: value for name, value in os.environ.items() if name != "REDLOCK_NODES"}
+    program = subprocess.Popen(
+        [sys.executable, EXAMPLES / f"{example}.py", *arguments],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    STARTED.append(program)
+    first = program.stdout.readline()
+    assert first.startswith("export REDLOCK_NODES=redis://127.0.0.1:")
+    while says not in (line := program.stdout.readline()):
+        assert line, "it ended without saying so"
+    if program.poll() is None:
+        program.send_signal(signal.SIGINT)
+    program.communicate(timeout=10)
+    port = int(first.strip().rpartition(":")[2])
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "a master was left behind"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -12,7 +13,7 @@ from redlock_async import LockLost, redlock
 
 JOURNAL = Path(os.environ["JOURNAL"])
 EVERY = 0.1
-PERIOD = 1.5
+PERIOD = 1.0
 
 
 def note(what):
@@ -47,7 +48,7 @@ async def lead(me):
 @redlock.once("report", every=PERIOD)
 async def report(me):
     """Every process is told to, at about the same time; one does."""
-    note(f"report {me}")
+    note(f"report {me} {time.monotonic()}")
 
 
 async def everywhere(me):
