@@ -4,12 +4,14 @@ The convention for a ```python block:
 
 - It is shown as a user writes it and run by itself, against five real masters of its own. `await`, `async with` and
   `async for` may stand at the top level.
+- One without any `await` is run in a thread, where no event loop is in the way of `redlock_async.blocking`.
 - The URLs in it are replaced, in the order of their first appearance, by those of the masters. REDLOCK_NODES is set to
-  all of them, and `redlock_async.redlock` is a client that has not been used.
+  all of them, and `redlock_async.redlock` and that of `blocking` are clients that have not been used.
 - The names in `stand_ins` are there without an import: `redlock`, and what the pages call the reader's own code.
 - An invisible line before it, `<!-- not run: reason -->`, keeps it from being run. They are listed in `NOT_RUN`.
 - A block whose first line is `# name.py` is a file, and not run by itself. The files of a page are written to one
   folder, and those with a `def test_` in them are run by pytest: tests/services/test_page.py.
+- One of `<!-- not typed: reason -->` keeps it from mypy. They are listed in `NOT_TYPED`.
 
 FastAPI and aiohttp applications are not only defined but served.
 """
@@ -25,12 +27,12 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 
 import pytest
 
 import redlock_async
-from redlock_async import LockTimeout, Redlock, RedlockError
+from redlock_async import LockTimeout, Redlock, RedlockError, blocking
 from redlock_async.client import DefaultRedlock
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -40,10 +42,13 @@ PAGES = {
 }
 TEXT = PAGES["README.md"]
 NOT_RUN: set[str] = set()  # the reasons given on the pages
+NOT_TYPED = {"Celery has no types", "APScheduler has no types"}
 LONGEST = 20.0  # seconds one snippet may take
 
 BLOCK = re.compile(
-    r"(?:<!-- not run: (?P<reason>.+?) -->\n)?^```python\n(?P<source>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"(?:<!-- not run: (?P<reason>[^>]+?) -->\n)?(?:<!-- not typed: (?P<untyped>[^>]+?) -->\n)?"
+    r"^```python\n(?P<source>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 URL = re.compile(r"(?:rediss?|unix)://[^\"'\s,\]]+")
 
@@ -56,6 +61,7 @@ class Block:
     line: int
     source: str
     reason: str | None
+    untyped: str | None
 
     @property
     def file(self):
@@ -75,7 +81,7 @@ class Block:
 
 
 BLOCKS = [
-    Block(page, text.count("\n", 0, match.start("source")) + 1, match["source"], match["reason"])
+    Block(page, text.count("\n", 0, match.start("source")) + 1, match["source"], match["reason"], match["untyped"])
     for page, text in PAGES.items()
     for match in BLOCK.finditer(text)
 ]
@@ -106,17 +112,23 @@ def stand_ins(redlock):
 
 async def run(block, urls, monkeypatch):
     """Run a block; returns the names it leaves behind."""
-    default = DefaultRedlock()
+    default, for_threads = DefaultRedlock(), blocking.DefaultRedlock()
     monkeypatch.setattr(redlock_async, "redlock", default)
+    monkeypatch.setattr(blocking, "redlock", for_threads)
+    monkeypatch.setitem(
+        sys.modules, "readme", ModuleType("readme")
+    )  # where some frameworks look for a function's module
     monkeypatch.setenv("REDLOCK_NODES", ",".join(urls))
     async with Redlock(urls) as redlock:
         names = stand_ins(redlock)
         try:
             async with asyncio.timeout(LONGEST):
-                result = eval(block.compiled(urls), names)  # noqa: S307 - our own page
+                # Of a block with an `await` this is a coroutine, of which nothing has been run.
+                result = await asyncio.to_thread(eval, block.compiled(urls), names)
                 if inspect.isawaitable(result):
                     await result
         finally:
+            await asyncio.to_thread(for_threads.close)
             if "_settings" in default.__dict__:  # it was used
                 await default.aclose()
     return names
@@ -145,6 +157,7 @@ async def test_snippet_runs(block, cluster, monkeypatch):
 def test_only_listed_snippets_are_not_run():
     """A snippet that is not run is listed above, with its reason."""
     assert {block.reason for block in BLOCKS if block.reason is not None} == NOT_RUN
+    assert {block.untyped for block in BLOCKS if block.untyped is not None} == NOT_TYPED
 
 
 def test_a_test_is_a_file():
@@ -429,7 +442,7 @@ def test_snippets_are_typed(tmp_path):
     parts += [
         f"async def snippet_{number}() -> None:  # {block!r}\n{textwrap.indent(block.source, '    ')}"
         for number, block in enumerate(BLOCKS)
-        if block.file is None
+        if block.file is None and block.untyped is None
     ]
     sources = {"snippets.py": "\n".join(parts)}
     for block in BLOCKS:
