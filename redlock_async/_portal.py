@@ -12,7 +12,6 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -30,12 +29,19 @@ LAST_WORDS = 2.0
 
 
 class Call(Generic[T]):
-    """What one thread waits for. All but `outcome` is of the loop's thread."""
+    """What one thread waits for: that `done` can be acquired. All else happens on the loop.
 
-    __slots__ = ("_abandoned", "_context", "_for", "_task", "_undo", "_work", "outcome")
+    A bare lock, because whatever of `threading` and `concurrent.futures` has a condition inside breaks when a signal's
+    handler raises in it: it raises something else, or stays locked, and then the loop would wait for it for ever.
+    """
+
+    __slots__ = ("_abandoned", "_context", "_for", "_task", "_undo", "_work", "done", "error", "result")
+
+    result: T
 
     def __init__(self, work: Work[T], undo: Undo[T] | None) -> None:
-        self.outcome: Future[T] = Future()
+        self.done = closed_lock()
+        self.error: BaseException | None = None
         self._work = work
         self._undo = undo
         self._for = threading.current_thread()
@@ -50,28 +56,33 @@ class Call(Generic[T]):
     async def _run(self) -> None:
         acting_for.set(self._for)
         try:
-            result = await self._work()
+            self.result = await self._work()
         except asyncio.CancelledError:
-            self.outcome.set_exception(RedlockError("the interpreter ended, or the call was interrupted, meanwhile"))
+            self.error = RedlockError("the interpreter ended meanwhile")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised in the thread that waits
-            self.outcome.set_exception(error)
+            self.error = error
         else:
-            if not self._abandoned:
-                self.outcome.set_result(result)
-            elif self._undo is not None:
-                await self._undo(result)
+            if self._abandoned and self._undo is not None:
+                await self._undo(self.result)
+        self.done.release()
 
     def abandon(self) -> None:
         """Its thread was interrupted and does not wait any more: end it, or take back what has come of it."""
         self._abandoned = True
         if self._task is None:
             return  # interrupted before it was begun
-        if self._task.cancel() or self._undo is None or self.outcome.exception() is not None:
-            return
-        self._task = asyncio.get_running_loop().create_task(self._discard(self._undo))
+        if not self._task.cancel() and self.error is None and self._undo is not None:
+            self._task = asyncio.get_running_loop().create_task(self._discard(self._undo))
 
     async def _discard(self, undo: Undo[T]) -> None:
-        await undo(self.outcome.result())
+        await undo(self.result)
+
+
+def closed_lock() -> threading.Lock:
+    """One that somebody else will open."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class Portal:
@@ -80,45 +91,49 @@ class Portal:
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._loop: Future[asyncio.AbstractEventLoop] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None
         self._ended = asyncio.Event()
 
     def run(self, call: Call[T], *, cancelling: bool) -> T:
         """Have it done, and return or raise what comes of it."""
-        loop = (self._loop or self._started()).result()
+        loop = self._loop or self._started()
         try:
             loop.call_soon_threadsafe(call.begin)
-            return call.outcome.result()
-        except BaseException as error:
-            # What came of the call is raised by `result()`; all else by a signal's handler: KeyboardInterrupt, or a
-            # worker's time limit.
-            if cancelling and not (call.outcome.done() and call.outcome.exception() is error):
+            call.done.acquire()
+            if call.error is None:
+                return call.result
+        except BaseException:  # raised by a signal's handler: KeyboardInterrupt, or a worker's time limit
+            if cancelling:
                 loop.call_soon_threadsafe(call.abandon)
             raise
+        raise call.error
 
-    def _started(self) -> Future[asyncio.AbstractEventLoop]:
+    def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._loop is None:
-                loop: Future[asyncio.AbstractEventLoop] = Future()
+                ready = closed_lock()
                 # A daemon, because the interpreter waits for others before it lets anybody close anything.
-                self._thread = threading.Thread(target=self._serve, args=(loop,), name="redlock", daemon=True)
+                self._thread = threading.Thread(target=self._serve, args=(ready,), name="redlock", daemon=True)
                 self._thread.start()
-                self._loop = loop
                 atexit.register(self.close)
+                ready.acquire()
+            if self._loop is None:
+                raise RedlockError("the event loop for threads could not be started") from self._failure
             return self._loop
 
-    def _serve(self, loop: Future[asyncio.AbstractEventLoop]) -> None:
+    def _serve(self, ready: threading.Lock) -> None:
         try:
             # Its end is that of `asyncio.run`: clients that nobody closed see it, and send what is to be sent.
             with asyncio.Runner() as runner:
-                loop.set_result(runner.get_loop())
+                self._loop = runner.get_loop()
+                ready.release()
                 runner.run(self._until_closed())
-        except BaseException as error:
-            if loop.done():
+        except OSError as error:
+            if self._loop is not None:
                 raise
-            with self._starting:
-                self._loop = None  # no file descriptors left, say: the next call tries again
-            loop.set_exception(error)
+            self._failure = error  # no file descriptors left, say; the next call tries again
+            ready.release()
 
     async def _until_closed(self) -> None:
         await self._ended.wait()
@@ -126,7 +141,7 @@ class Portal:
     def close(self) -> None:
         """The end of the interpreter: clients release what they hold; then the thread ends."""
         if self._loop is not None and self._thread is not None:
-            self._loop.result().call_soon_threadsafe(self._ended.set)
+            self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join(LAST_WORDS)
             self._loop = None
 
