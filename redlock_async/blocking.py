@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from ._errors import ConfigurationError, LockTimeout, shown
-from ._operators import Holder, NodeStatus, SemaphoreStatus
+from ._operators import Holder, NodeStatus
+from ._permits import SemaphoreStatus
 from ._portal import finish, run
 from ._records import LockRecord
 from ._settings import Duration, from_environment

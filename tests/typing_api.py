@@ -431,9 +431,9 @@ def calls_of_threads() -> None:
     assert_type(waits_in_a_thread(42, kind="delta"), Report)
     assert_type(skips_in_a_thread(42), Report | None)
     assert_type(nightly_in_a_thread("acme"), Report | None)
-    waits_in_a_thread("42")  # type: ignore[arg-type]
-    for_threads("x", tll=5)  # type: ignore[call-arg]
-    for_threads.fair("x", reentrant=True)  # type: ignore[call-arg]
-    for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload]
-    for_threads.locked("x", using=redlock.fair)  # type: ignore[arg-type]
-    blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg]
+    waits_in_a_thread("42")  # type: ignore[arg-type] # a text for a number
+    for_threads("x", tll=5)  # type: ignore[call-arg] # misspelt
+    for_threads.fair("x", reentrant=True)  # type: ignore[call-arg] # not of a fair lock
+    for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # no such answer to a conflict
+    for_threads.locked("x", using=redlock.fair)  # type: ignore[arg-type] # asyncio's lock
+    blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg] # misspelt
