@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from ._errors import ConfigurationError, LockTimeout, shown
+from ._health import Health
 from ._operators import Holder, NodeStatus
 from ._permits import SemaphoreStatus
 from ._portal import finish, run
@@ -266,12 +267,17 @@ class Redlock:
         """Counters since this client was made, and gauges of this moment."""
         return self._client.statistics()
 
-    def on_event(self, callback: Listener) -> Callable[[], None]:
+    def health(self) -> Health:
+        """Whether locks can be had: for a readiness probe. No outage makes it raise."""
+        return run(self._client.health)
+
+    def on_event(self, callback: Listener, *, answers: bool = False) -> Callable[[], None]:
         """Call that with every `Event`; returns a function that ends it.
 
-        It runs in the loop's thread, where it keeps every lock of the process waiting: hand on what takes time.
+        It runs in the loop's thread, where it keeps every lock of the process waiting: hand on what takes time. With
+        `answers` also with what each master said to each command, and how long that took.
         """
-        return self._client.on_event(callback)
+        return self._client.on_event(callback, answers=answers)
 
     # Opening and closing
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
-from redlock_async import ConfigurationError, Event, Redlock, Statistics
-from redlock_async.events import Reason
+from redlock_async import ConfigurationError, Event, Statistics
+from redlock_async.events import Listener, Reason
 
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 HOLDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -180,14 +180,26 @@ def gauges(statistics: Statistics) -> Iterator[Reading]:
         yield NODE_HELD_OUT, int(state == "held_out"), (node,)
 
 
+class Observed(Protocol):
+    """A client, be it for coroutines or for threads."""
+
+    def on_event(self, callback: Listener, *, answers: bool) -> Callable[[], None]:
+        """Call that with every event."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """Counters and gauges."""
+        ...
+
+
 class Exporter:
     """What exporters have in common: the clients they are told of, each under a name of its own."""
 
     def __init__(self, *, nodes: bool) -> None:
         self._nodes = nodes
-        self._clients: dict[str, tuple[Redlock, Callable[[], None]]] = {}
+        self._clients: dict[str, tuple[Observed, Callable[[], None]]] = {}
 
-    def add(self, redlock: Redlock, client: str = "default") -> None:
+    def add(self, redlock: Observed, client: str = "default") -> None:
         """Export that one's metrics, with `client` as a label that tells it from the others of this process."""
         if client in self._clients:
             raise ConfigurationError(f"a client is exported as {client!r} already: give each a name of its own")

@@ -11,12 +11,13 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from random import Random
 
 import pytest
 import redis
+from prometheus_client import CollectorRegistry
 
 import redlock_async
 from redlock_async import (
@@ -28,6 +29,7 @@ from redlock_async import (
     RedlockError,
     _portal,
     blocking,
+    prometheus,
 )
 from redlock_async.blocking import Redlock
 
@@ -627,3 +629,16 @@ def test_what_a_call_from_a_thread_costs(nodes):
     there, here = asyncio.run(pairs()), pairs_of_a_thread()
     print(f"acquire and release: asyncio {there * 1e6:.0f} µs, a thread {here * 1e6:.0f} µs")
     assert here < 10 * there
+
+
+def test_it_is_exported_as_asyncio_is(nodes):
+    """Its events come from another thread, and its gauges are read in the one that is asked."""
+    registry = CollectorRegistry()
+    with closing(prometheus.Exporter(registry)) as exporter, Redlock(nodes) as redlock:
+        exporter.add(redlock, client="threads")
+        threads = {"client": "threads"}
+        with redlock("x"):
+            assert registry.get_sample_value("redlock_leases_held", threads) == 1
+        held = threads | {"lock": "lock", "outcome": "released"}
+        assert registry.get_sample_value("redlock_hold_duration_seconds_count", held) == 1
+        assert redlock.health().ready
