@@ -186,7 +186,7 @@ def test_no_overlap_of_several_slots_while_nodes_fail(permits, cluster):
 def test_throughput_beside_the_mutex(nodes):
     """In one run, and in turns: leases a second with one permit, and with more, over those of the lock."""
     rates = Counter()
-    for permits in (0, 1, 4, 10) * 3:  # 0 is the lock
+    for permits in (0, 1, 2, 4, 10) * 3:  # 0 is the lock
         with Crowd(nodes, permits, [[1] * 5] * 4, seconds=0.6, hold=0.0) as crowd:
             rates[permits] += crowd.results().rate / 3
             print(f"permits={permits or 'lock'}: {crowd.rate:.0f} leases/s, {crowd.attempts:.2f} attempts each")
