@@ -60,7 +60,7 @@ async def run(options, folder):
         counts = await register.counts()
         await register.close()
         log = stage.log
-    found = verdict.judged(lives, killed) + schedule.failures + left
+    found = verdict.judged(lives, killed, stage.log) + schedule.failures + left
     gap, gap_of = verdict.worst_gap(lives, log, options.nodes)
     if gap > schedule_limit():
         found.append(Violation("liveness", f"{gap_of!r} was free, wanted and could be had for {gap:.3f} s"))
@@ -94,10 +94,14 @@ def findings(options, lives, log, schedule, counts, gap, grown, found, took):
         "nodes, processes, tasks each": [options.nodes, options.processes, options.tasks],
         "faults": dict(faults.most_common()),
         "leases": dict(Counter(lease["kind"] for lease in leases).most_common()),
+        "of them on two slots": sum(len(lease.get("slots", ())) > 1 for lease in leases),
         "latches seen open": sum(len(life.of("open")) for life in lives),
+        "looks at latches that had been open": sum(line["left"] == 0 for life in lives for line in life.of("left")),
+        "fair waiters that came before who was served": sum(1 for _ in verdict.fair_pairs(lives, log)),
         "errors": dict(Counter(line["kind"] for life in lives for line in life.of("error")).most_common()),
         "leases lost": sum(lease["lost"] is not None for lease in leases),
         "overlaps": by_promise["exclusion"],
+        "waiters passed, latches early or shut again": [by_promise["order"], by_promise["latch"]],
         "fence inversions": by_promise["fence"],
         "bodies after their deadline": by_promise["body"],
         "orphans": by_promise["orphan"],

@@ -8,6 +8,7 @@ longer than it was, and two that overlap there did overlap.
 import argparse
 import asyncio
 import contextlib
+import contextvars
 import gc
 import itertools
 import json
@@ -23,10 +24,11 @@ from faults_register import Register
 
 from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock
 from redlock_async._clock import now
+from redlock_async._contest import Contest
 
 LONGEST_TTL = 3.0
 SHORTEST_TTL = 0.5
-PERMITS = 2
+PERMITS = 3
 NAMES = ("a", "b", "c")
 LATCH_SECONDS, LATCH_IDS, LATCH_RETENTION = 5, 2, 20
 PULSE = 0.005
@@ -34,6 +36,8 @@ SKEWS = (0.0, -2.0, 0.7, 5.0)
 """Seconds by which each process's wall clock is wrong: nothing may depend on it, and fences least of all."""
 KINDS = {"lock": 52, "several": 12, "fair": 10, "read": 8, "write": 4, "semaphore": 10, "latch": 4}
 GUARDED = {"lock", "several", "fair", "write"}
+ASKING = contextvars.ContextVar("ASKING")
+"""The number of the question that a task is asking, and its kind."""
 
 
 class Witness:
@@ -64,15 +68,14 @@ class Witness:
 class Held:
     """A lease, as the history shows it."""
 
-    def __init__(self, witness, kind, lease):
+    def __init__(self, witness, kind, lease, **more):
         self.witness, self.holding, self.names = witness, lease._holding, lease.names
         self.id, self.until = witness.number(), self.holding.until
         claim = self.holding.claim
         slot = {"slots": claim.slots, "permits": claim.permits} if kind == "semaphore" else {}
         witness.held.add(self)
-        witness.note(
-            "held", id=self.id, until=self.until, kind=kind, names=self.names, fence=lease.fencing_token, **slot
-        )
+        told = {"id": self.id, "until": self.until, "kind": kind, "names": self.names, "fence": lease.fencing_token}
+        witness.note("held", **{**told, **slot, **more})
 
     def look(self):
         """Note its deadline if it is another; a lease that was ended at once keeps the last one."""
@@ -86,6 +89,21 @@ class Held:
         self.look()
         self.witness.held.discard(self)
         self.witness.note("end", id=self.id)
+
+
+def note_who_queues(witness):
+    """From when on a fair waiter has its place on a majority: as many have refused it, and keep the place."""
+    pause, noted = Contest._pause, set()
+
+    async def queued(self):
+        asking, kind = ASKING.get()
+        stored = kind == "fair" and self._claim.ticket is not None and len(self._round.holding) >= self._ground.needed
+        if stored and asking not in noted:
+            noted.add(asking)
+            witness.note("queued", id=asking)
+        return await pause(self)
+
+    Contest._pause = queued
 
 
 class Contender:
@@ -146,18 +164,31 @@ class Contender:
         lock, length = self.lock(kind)
         number = self.witness.number()
         names = lock.names
-        self.witness.note("ask", id=number, names=names)
+        self.witness.note("ask", id=number, names=names, kind=kind)
+        ASKING.set((number, kind))
+        slots = self.random.choice((1, 1, 2)) if kind == "semaphore" else 1
         answered = contextlib.ExitStack()
         answered.callback(self.witness.note, "answer", id=number)
         with answered:
             limit = length + 5 if self.random.random() < 0.95 else self.random.uniform(0, 0.1)
-            async with asyncio.timeout(limit), lock as lease:
-                held = Held(self.witness, kind, lease)
+            async with asyncio.timeout(limit), lock if slots == 1 else await lock.acquire(count=slots) as lease:
+                held = Held(self.witness, kind, lease, asked=number)
                 answered.close()
                 try:
                     await self.body(kind, lease, length)
                 finally:
                     held.end()
+                if kind == "write" and self.random.random() < 0.3:
+                    await self.read_on(lease, length)
+
+    async def read_on(self, writing, length):
+        """The writer becomes a reader: nobody else writes in between, and it keeps its fence."""
+        async with await writing.downgrade() as lease:
+            held = Held(self.witness, "read", lease, fence=None)
+            try:
+                await asyncio.sleep(length)
+            finally:
+                held.end()
 
     async def body(self, kind, lease, length):
         """Read, take some time, write. As with a driver that runs in a thread, a write begun is not called back."""
@@ -190,8 +221,15 @@ class Contender:
             event = f"{self.options.index}-{part}"
             self.witness.note("down", latch=name, count=count, event=event)
             await latch.count_down(event)
-        await latch.wait(timeout=self.random.choice((0.0, LATCH_SECONDS / 2)))
-        self.witness.note("open", latch=name, count=count)
+        asked = now()
+        try:
+            await latch.wait(timeout=self.random.choice((0.0, LATCH_SECONDS / 2)))
+            self.witness.note("open", latch=name, count=count)
+            asked = now()
+            left = await latch.remaining()
+        except LockTimeout:
+            left = None
+        self.witness.note("left", latch=name, asked=asked, left=left)
 
 
 async def pulse(witness):
@@ -232,6 +270,7 @@ async def main(options):
     sys.unraisablehook = lambda found: witness.note("surprise", text=repr(found))
     redlock = Redlock(options.nodes, ttl=LONGEST_TTL, owner=options.owner, wait=5.0)
     redlock.on_event(witness.listen)
+    note_who_queues(witness)
     register = Register(options.register)
     ended = asyncio.Event()
     contender = Contender(options, witness, redlock, register)

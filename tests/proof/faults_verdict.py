@@ -11,6 +11,10 @@ from redlock_async.testing import Hold, Violation, judge
 
 SETTLED = 1.0
 """Seconds after which a node that was healed counts as healthy: the longest pause between attempts to connect."""
+KEPT_PLACE = 1.0
+"""Seconds for which a place that a majority has told of is kept, without any sign of life."""
+FORGETTING = 2.0
+"""Seconds between the note that a master will lose its data, and its loss."""
 FASTEST = 0.05
 """Goal of DESIGN.md, section 13: loss to cancelled body."""
 
@@ -26,7 +30,7 @@ class Life:
                 self.lines.append(json.loads(line))
             except ValueError:  # killed within its last line
                 break
-        self.leases, self.stalls, self.asks = {}, [], {}
+        self.leases, self.stalls, self.asks, self.queued = {}, [], {}, {}
         for line in self.lines:
             getattr(self, f"_{line['what']}", lambda _: None)(line)
 
@@ -54,6 +58,9 @@ class Life:
 
     def _ask(self, line):
         self.asks[line["id"]] = [line["at"], float("inf"), line["names"]]
+
+    def _queued(self, line):
+        self.queued[line["id"]] = line["at"]
 
     def _answer(self, line):
         self.asks[line["id"]][1] = line["at"]
@@ -101,14 +108,69 @@ def early_latches(lives):
     for line in lines:
         if line["what"] == "down":
             events[line["latch"]].add(line["event"])
-        elif len(events[line["latch"]]) < line["count"]:
+        elif line["what"] == "open" and len(events[line["latch"]]) < line["count"]:
             yield Violation("latch", f"{line['latch']} opened with {len(events[line['latch']])} of {line['count']}")
 
 
-def judged(lives, killed):
+def closed_again(lives, log):
+    """Latches that somebody saw open, and later somebody else did not, though every master kept what it had."""
+    lines = [line for life in lives for line in life.lines if "latch" in line]
+    begun, opened = {}, {}
+    for line in sorted(lines, key=lambda line: line["at"]):
+        begun.setdefault(line["latch"], line["at"])
+        if line["what"] == "open":
+            opened.setdefault(line["latch"], line["at"])
+    for line in lines:
+        name = line["latch"]
+        shut = line["what"] == "left" and line["left"] != 0 and line["asked"] > opened.get(name, float("inf"))
+        if shut and not forgot(log, begun[name], line["at"]):
+            yield Violation(
+                "latch", f"{name} was open at {opened[name]:.3f}, and at {line['at']:.3f} {line['left']} missing"
+            )
+
+
+def forgot(log, since, until):
+    """Whether a master lost data then, or was just about to."""
+    return any(entry.get("lost") and since - FORGETTING < entry["at"] < until for entry in log)
+
+
+def fair_pairs(lives, log):
+    """For every fair lease, who was in the queue on a majority before it asked: (lease, whose, who, which question)."""
+    waiting = [(at, life, number) for life in lives for number, at in life.queued.items()]
+    for life in lives:
+        for lease in life.leases.values():
+            if lease["kind"] == "fair" and not forgot(log, lease["at"] - KEPT_PLACE - 1, lease["at"]):
+                asked, *_ = life.asks[lease["asked"]]
+                for queued, other, number in waiting:
+                    # As long as this its place is kept without another sign of life.
+                    if lease["at"] - KEPT_PLACE < queued < asked and (other, number) != (life, lease["asked"]):
+                        yield lease, life, other, number
+
+
+def passed_over(lives, log):
+    """Fair waiters that were in the queue on a majority when somebody asked who was served before them."""
+    gone = [(entry["client"], entry["at"]) for entry in log if entry["what"] in {"client stopped", "client killed"}]
+    for lease, life, other, number in fair_pairs(lives, log):
+        _, answered, _ = other.asks[number]
+        served = next((each["at"] for each in other.leases.values() if each.get("asked") == number), float("inf"))
+        # One that has given up says so only when it has left; and one that is stopped does not say it at all.
+        passed = served > lease["at"] if served < float("inf") else answered > lease["at"] + 0.5
+        since, until = other.queued[number], lease["at"] + 0.5
+        if (
+            passed
+            and other.away(since, until) < FASTEST
+            and not any(owner == other.owner and since - 1 < at < until for owner, at in gone)
+        ):
+            ahead = f"{other.owner}, in the queue on a majority since {since:.3f}"
+            yield Violation("order", f"{life.owner} was served at {lease['at']:.3f} before {ahead}")
+
+
+def judged(lives, killed, log):
     """All that is wrong with these histories."""
     found = judge(hold for life in lives for hold in life.holds())
     found += early_latches(lives)
+    found += closed_again(lives, log)
+    found += passed_over(lives, log)
     for life in lives:
         found += life.late_bodies()
         found += [Violation("surprise", f"{life.owner}: {line['text']}") for line in life.of("surprise")]
