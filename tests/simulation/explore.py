@@ -16,6 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import kinds_mutants  # noqa: F401 - adds to MUTANTS
+import kinds_once  # noqa: F401 - adds to FAMILIES
+import kinds_together  # noqa: F401 - adds to FAMILIES
+import together_mutants  # noqa: F401 - adds to MUTANTS
 from exploring import CORES, Findings, Worker, on_all_cores, pool
 from kinds import OF_KINDS, KindSchedule
 from mutants import MUTANTS, broken

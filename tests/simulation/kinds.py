@@ -327,11 +327,28 @@ class Permits(KindRun):
             try:
                 await redlock.change_permits("x", change.permits)
                 change.made = True
+                self._simulation.at(self._simulation.now + RUSH, self._look_at_numbers)
             except LockTimeout as error:
                 change.stopped_by = str(error)
             except QuorumUnavailable:
                 pass
             change.end = self._simulation.now
+
+    def _look_at_numbers(self):
+        """When one was set, and nothing is under way, some number stands: on a majority, by whomever it was set."""
+        under_way = any(change.end is None and change.start <= self._simulation.now for change in self.changes)
+        if under_way or self.schedule.faults:
+            return
+        stored = Counter(
+            bytes(machine.master.keys().get(b"redlock-async:semaphore:{x}", b"")).partition(b":")[0]
+            for machine in self._simulation.machines
+        )
+        number, nodes = stored.most_common(1)[0]
+        if not number or nodes <= len(self._simulation.machines) // 2:
+            set_ = ", ".join(f"{change.permits} at {change.end:.3f}" for change in self.changes if change.made)
+            self.recorder.violations.append(
+                Violation("liveness", f"of permits={set_} none stands on a majority: {stored}")
+            )
 
     async def _check_liveness(self, redlock):
         if self.schedule.changes:
@@ -764,7 +781,7 @@ def semaphore(seed):
 
 def _few_and_many(seed, luck):
     """Those who want one slot come and go without end; one or two want nearly all, and get them."""
-    permits, gap = luck.choice((2, 3, 4)), luck.uniform(0.05, 0.2)
+    permits, gap = luck.choice((2, 3, 4)), luck.uniform(0.1, 0.15)
     number = int(6 / gap)
 
     def small(index):

@@ -400,7 +400,7 @@ class Run:
                 simulation.run(2 * schedule.slowest + 0.1)  # what is still on its way arrives
                 strays = self.recorder.strays()
                 if strays and self._excused:
-                    simulation.run(4 * schedule.longest_ttl)
+                    simulation.run(4 * schedule.longest_ttl + SETTLING)  # a dead writer's hint may outlive its lease
                     strays = self.recorder.strays()
                 self.recorder.violations += [Violation("orphan", stray) for stray in strays]
             except SimulationError as error:
