@@ -43,7 +43,7 @@ class Violation:
     """A promise that was broken, and by whom."""
 
     promise: str
-    """`exclusion`, `fence`, `orphan`, `body`, `liveness`, `order` or `latch`."""
+    """`exclusion`, `fence`, `orphan`, `body`, `liveness`, `order`, `latch` or `period`."""
     what: str
 
     def __str__(self) -> str:
