@@ -223,8 +223,8 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
 async def test_nobody_waits_much_longer_than_others(nodes, eyes, eventually, queuers):
     """With four processes of five tasks that come back again and again, waits are about equal.
 
-    In hand-overs in each of three rounds, in seconds in their median: a machine that has other things to do holds up all
-    who wait just then, and that is nobody's doing who waits in front of them.
+    In hand-overs in each of three rounds, in seconds in their median: a machine that has other things to do holds up
+    all who wait just then, and that is nobody's doing who waits in front of them.
     """
     ratios = []
     for _ in range(3):
