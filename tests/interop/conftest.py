@@ -17,6 +17,9 @@ CLIENTS = {
     "redlock-py": ("python", "redlock_py_worker.py"),
     "node-redlock": ("node", "node_redlock_worker.cjs"),
 }
+OTHERS = CLIENTS | {"pottery": ("python", "pottery_worker.py")}
+"""With those whose key is not exactly the name."""
+
 PATIENCE = 100.0
 """Seconds an order may take, unless it is a long one."""
 
@@ -107,7 +110,7 @@ class Pool:
                 worker.kill()
 
     def _start(self, client):
-        part, program = CLIENTS.get(client, ("ours", "ours.py"))
+        part, program = OTHERS.get(client, ("ours", "ours.py"))
         if part not in self._starts:
             self._starts[part] = start_of(part)  # once, also if it cannot be had: asking again would take as long
         start = self._starts[part]

@@ -21,7 +21,7 @@ MISSING = 3
 
 
 def python():
-    """A virtual environment with aioredlock and redlock-py."""
+    """A virtual environment with aioredlock, pottery and redlock-py."""
     interpreter = FOLDER / "python" / "bin" / "python"
     listed = HERE / "requirements.txt"
 
@@ -29,7 +29,7 @@ def python():
         run(sys.executable, "-m", "venv", "--clear", str(FOLDER / "python"))
         pip = (str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run(*pip, "--no-deps", "--no-compile", "--requirement", str(listed))  # all are listed
-        run(str(interpreter), "-W", "ignore", "-c", "import aioredlock, redlock")
+        run(str(interpreter), "-W", "ignore", "-c", "import aioredlock, pottery, redlock")
 
     made("python", f"{sys.version}\n{listed.read_text('utf-8')}", install)
     return {"command": [str(interpreter), "-W", "ignore"], "environment": {}}

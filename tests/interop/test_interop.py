@@ -1,4 +1,4 @@
-"""aioredlock, redlock-py and node-redlock on the same names and the same servers: each keeps the others out."""
+"""aioredlock, redlock-py, node-redlock and pottery on the same names and servers: each keeps the others out."""
 
 import os
 import time
@@ -193,3 +193,26 @@ def value_of(url, key):
     """What a node holds under it."""
     with Redis.from_url(url, socket_timeout=5) as client:
         return client.get(key)
+
+
+def test_pottery_counts_with_ours_in_its_namespace(hire, tmp_path):
+    """It puts `redlock:` before each name; a client with that namespace contends with it, and none is lost."""
+    workers = [
+        (name, hire(name, **options)) for name, options in (("pottery", {}), ("ours", {"namespace": "redlock:"})) * 2
+    ]
+    holds, expected = contend(workers, tmp_path / "counter", NAME, ("fenced",))
+    assert judge(holds) == []
+    assert int((tmp_path / "counter").read_text("ascii")) == expected
+    assert hand_overs(holds) >= max(3, INCREMENTS // 10), "one library waited until the other was done"
+    report(holds)
+
+
+def test_pottery_and_ours_refuse_what_the_other_holds_in_that_namespace_only(hire):
+    """Both ways; without the namespace they do not see each other."""
+    pottery, ours, elsewhere = hire("pottery"), hire("ours", namespace="redlock:"), hire("ours")
+    assert pottery.ask("take", name=NAME, ttl=TTL)["held"]
+    assert not ours.ask("take", name=NAME, ttl=TTL, form="fenced")["held"]
+    assert elsewhere.ask("take", name=NAME, ttl=TTL, form="fenced")["held"]
+    pottery.ask("release")
+    assert ours.ask("take", name=NAME, ttl=TTL, form="fenced")["held"]
+    assert not pottery.ask("take", name=NAME, ttl=TTL)["held"]
