@@ -40,8 +40,7 @@ PAGES = {
     page.relative_to(README.parent).as_posix(): page.read_text("utf-8")
     for page in (README, *sorted((README.parent / "docs").glob("*.md")))
 }
-TEXT = PAGES["README.md"]
-NOT_RUN: set[str] = set()  # the reasons given on the pages
+NOT_RUN = {"shows another library"}  # the reasons given on the pages
 NOT_TYPED = {"Celery has no types", "APScheduler has no types"}
 LONGEST = 20.0  # seconds one snippet may take
 
@@ -134,9 +133,9 @@ async def run(block, urls, monkeypatch):
     return names
 
 
-def block_with(text):
-    """The one block of the README that contains that text."""
-    (block,) = [block for block in BLOCKS if text in block.source and block.page == "README.md"]
+def block_with(text, page):
+    """The one block of that page that contains that text."""
+    (block,) = [block for block in BLOCKS if text in block.source and block.page == page]
     return block
 
 
@@ -186,7 +185,7 @@ async def test_fastapi_application_serves(cluster, monkeypatch):
     """The FastAPI application charges under a lock, and answers 409 and 503 when it cannot have it."""
     from httpx import ASGITransport, AsyncClient  # noqa: PLC0415 - only here
 
-    names = await run(block_with("FastAPI("), cluster.urls, monkeypatch)
+    names = await run(block_with("FastAPI(", "docs/how-to.md"), cluster.urls, monkeypatch)
     app = names["app"]
     async with (
         app.router.lifespan_context(app),
@@ -207,7 +206,7 @@ async def test_aiohttp_application_serves(cluster, monkeypatch):
     """The aiohttp application charges under a lock, and answers 409 while it is held."""
     from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415 - only here
 
-    names = await run(block_with("web.Application("), cluster.urls, monkeypatch)
+    names = await run(block_with("web.Application(", "docs/how-to.md"), cluster.urls, monkeypatch)
     async with TestClient(TestServer(names["app"])) as client:
         async with client.post("/orders/42/charge") as response:
             assert response.status == 200
@@ -234,14 +233,14 @@ async def test_cleanup_of_a_lost_body_runs_under_the_shield(cluster, monkeypatch
         names = stand_ins(redlock) | {"work": work, "undo": undo}
         monkeypatch.setenv("REDLOCK_NODES", ",".join(urls))
         with pytest.raises(redlock_async.LockLost):
-            await eval(block_with("await undo()").compiled(urls), names)  # noqa: S307 - our own README
+            await eval(block_with("await undo()", "docs/reference.md").compiled(urls), names)  # noqa: S307 - our own README
     assert cleaned
     assert cleaned[0] > 0
 
 
 def test_fencing_sql_refuses_a_late_write():
     """The SQL lets a holder write twice, and an earlier holder not at all."""
-    (sql,) = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
+    (sql,) = re.findall(r"```sql\n(.*?)```", PAGES["README.md"], re.DOTALL)
     database = sqlite3.connect(":memory:")
     try:
         database.execute("CREATE TABLE accounts (id INTEGER, balance INTEGER, fence BIGINT DEFAULT 0)")
@@ -256,9 +255,9 @@ def test_fencing_sql_refuses_a_late_write():
         database.close()
 
 
-def table(header):
-    """The rows of the table whose header begins like that, as lists of cells."""
-    lines = TEXT.splitlines()
+def table(header, page="docs/reference.md"):
+    """The rows of the table on that page whose header begins like that, as lists of cells."""
+    lines = PAGES[page].splitlines()
     (start,) = [number for number, line in enumerate(lines) if line.startswith(header)]
     rows = []
     for line in lines[start + 2 :]:
@@ -320,7 +319,12 @@ def test_events_are_those_of_the_package():
     """Every kind of event is named."""
     from redlock_async.events import Kind  # noqa: PLC0415 - only here
 
-    section = TEXT.partition("\nThe kinds of events: ")[2].partition("\n\n")[0].partition("Callbacks")[0]
+    section = (
+        PAGES["docs/reference.md"]
+        .partition("\nThe kinds of events: ")[2]
+        .partition("\n\n")[0]
+        .partition("Callbacks")[0]
+    )
     assert set(re.findall(r"`(\w+)`", section)) == set(Kind.__args__)
 
 
@@ -328,18 +332,18 @@ def test_keys_are_those_of_the_package():
     """Every key the library may touch is in the table."""
     from redlock_async._keys import FENCES, RESERVED, Keys  # noqa: PLC0415 - only here
 
-    keys = Keys("")
+    keys, text = Keys(""), PAGES["docs/operations.md"]
     for key in (keys.born, keys.longest_ttl, keys.founded, keys.probe):
-        assert f"`{key.decode()}`" in TEXT
+        assert f"`{key.decode()}`" in text
     kinds = (
         *(keys.readers("name"), keys.waiting_writer("name"), *keys.semaphore("name")),
         *keys.queue("name"),
         *keys.latch("name"),
     )
     for key in kinds:
-        assert f"`{key.decode()}`" in TEXT
-    assert f"`{RESERVED}fence:N`" in TEXT
-    assert f"from 0 to {FENCES - 1}" in TEXT
+        assert f"`{key.decode()}`" in text
+    assert f"`{RESERVED}fence:N`" in text
+    assert f"from 0 to {FENCES - 1}" in text
 
 
 def test_links_lead_somewhere():
@@ -357,16 +361,17 @@ def test_links_lead_somewhere():
             assert target.exists(), f"{page}: {path}"
             if section:
                 assert section in headings[target.resolve().relative_to(README.parent).as_posix()], f"{page}: {section}"
-    layout = [cell for row in table("| file | what lives there |") for cell in re.findall(r"`([^`]+)`", row[0])]
+    files = table("| file | what lives there |", "docs/internals.md")
+    layout = [cell for row in files for cell in re.findall(r"`([^`]+)`", row[0])]
     assert [each for each in layout if not (README.parent / "redlock_async" / each).exists()] == []
 
 
 @pytest.mark.asyncio
 async def test_acl_user_suffices(cluster):
-    """The ACL in the README lets the library do everything, on the servers it has here."""
+    """The ACL on the page on operations lets the library do everything, on the servers it has here."""
     import redis  # noqa: PLC0415 - only here
 
-    (rules,) = re.findall(r"```text\nACL SETUSER locks (.*?)```", TEXT, re.DOTALL)
+    (rules,) = re.findall(r"```text\nACL SETUSER locks (.*?)```", PAGES["docs/operations.md"], re.DOTALL)
     for url in cluster.urls:
         with redis.Redis.from_url(url) as client:
             client.execute_command("ACL", "SETUSER", "locks", *rules.split())
@@ -442,7 +447,7 @@ def test_snippets_are_typed(tmp_path):
     parts += [
         f"async def snippet_{number}() -> None:  # {block!r}\n{textwrap.indent(block.source, '    ')}"
         for number, block in enumerate(BLOCKS)
-        if block.file is None and block.untyped is None
+        if block.reason is None and block.file is None and block.untyped is None
     ]
     sources = {"snippets.py": "\n".join(parts)}
     for block in BLOCKS:
