@@ -7,6 +7,7 @@
 #   make soak           over an hour of few faults: nothing may grow; MINUTES=120
 #   make lint           ruff, mypy, pyright
 #   make bench          the figures, on this machine
+#   make docs           the pages as a site, in build/site
 #   make clean          remove the virtual environments and the caches
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo test test-suite test-oldest interop prove soak lint bench clean
+.PHONY: help setup demo test test-suite test-oldest interop prove soak lint bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,6 +63,10 @@ lint: $(VENV)/.stamp-lint
 	@$(VENV)/bin/python -m mypy
 	@$(VENV)/bin/python -m pyright
 
+# The notice that is switched off is about the future of MkDocs, not about these pages.
+docs: $(VENV)/.stamp-docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict $(ARGS)
+
 # All that the targets above install, at once.
 setup: $(VENV)/.stamp-dev
 
@@ -73,7 +78,7 @@ clean:
 $(VENV)/.stamp-%: pyproject.toml | $(VENV)/.stamp
 	@echo "Installing what '$*' needs into $(VENV) ..." >&2
 	@$(VENV)/bin/python $(PIP_INSTALL) --editable '.[$*]'
-	@touch $@ $(if $(filter dev,$*),$(addprefix $(VENV)/.stamp-,testing test lint))
+	@touch $@ $(if $(filter dev,$*),$(addprefix $(VENV)/.stamp-,docs testing test lint))
 
 $(OLDEST)/.stamp: pyproject.toml
 	$(call create_venv,$(OLDEST))
