@@ -759,7 +759,7 @@ def semaphore(seed):
             return replace(job, permits=permits + 1 if luck.random() < odd else permits, slots=slots)
 
         return of_kind("semaphore", family(seed, ("semaphore",)), turn)
-    if luck.random() < 0.2:
+    if luck.random() < 0.08:
         return _few_and_many(seed, luck)
     ttl, span, odd = luck.choice((0.5, 2.0)), luck.choice((0.0, 0.3, 2.0)), luck.choice((0.0, 0.0, 0.3))
     several = luck.choice((0.0, 0.3, 0.8))
