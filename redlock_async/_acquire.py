@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from enum import Enum
 from typing import Protocol
 
@@ -211,6 +212,13 @@ class Acquire(Round):
             return None
         index = len(times) - self.spare - 1
         return times[index] if 0 <= index < len(times) else None
+
+    def ends_in(self) -> float | None:
+        """Seconds until what is in the way has run out, unless it is renewed; None if unknown."""
+        times = sorted(math.inf if held.ends_in is None else held.ends_in for held in self.holding.values())
+        # With nodes that failed there may be less to spare: then the last of those that refused is waited for.
+        ends = times[max(len(times) - self.spare, 0) - 1] if times else math.inf
+        return ends if ends < math.inf else None
 
     def fence(self) -> tuple[int, bool]:
         """The fencing token of these grants, and whether a quorum stores it already."""

@@ -27,6 +27,11 @@ class Held:
         if self.token is not None and type(self.token) is not bytes:
             raise TypeError
 
+    @property
+    def ends_in(self) -> float | None:
+        """Seconds until it has run out, unless it is renewed, where `expires_in` only says when to ask again."""
+        return self.expires_in
+
 
 class Ground(Voters, Protocol):
     """What a claim may use of the client that asks."""

@@ -67,6 +67,7 @@ class Contest:
 
     # Most are won by the first attempt, and change nothing of this.
     _round: Acquire | None = None
+    _refused_at = 0.0
     _wake: asyncio.Future[bool] | None = None
     _backup: asyncio.TimerHandle | None = None
     _lost_races = 0
@@ -185,7 +186,8 @@ class Contest:
         assert round_ is not None  # noqa: S101 - an attempt came before
         if ground.closed:
             raise RedlockError(f"the client was closed while waiting for {quoted(self._claim.names)}")
-        left = math.inf if self._deadline is None else self._deadline - ground.now()
+        self._refused_at = ground.now()
+        left = math.inf if self._deadline is None else self._deadline - self._refused_at
         if error := round_.hopeless(self._claim.names, last=left <= 0):
             raise error
         self.last_error = self._trouble
@@ -251,9 +253,8 @@ class Contest:
         # Whoever holds it still has won nothing: the nodes report a renewal as they report a release.
         self._lost_races += self._raced and self._claim.races and token != self._seen
         self._seen = token
-        unknown = len(ground.nodes) - len(round_.holding) - len(round_.fences)
-        if self._claim.races and not round_.one_only and votes + unknown < ground.needed:
-            # The votes were split and nobody won. Whoever comes back first should find the others still away.
+        if self._split(round_, votes):
+            # Whoever comes back first should find the others still away.
             return Chance(ground.random.uniform(0, self._spread()), race=True)
         expires = round_.free_in()
         # Reports of an expiry can be late by seconds, so a timer is always set; the jitter spreads those who see it.
@@ -263,6 +264,11 @@ class Contest:
         if round_.one_only:
             soonest = min(soonest, STALLED * ground.retry_delay)
         return Chance(soonest, armed=True)
+
+    def _split(self, round_: Acquire, votes: int) -> bool:
+        """Whether nobody can have won, where whoever was named by most was named by so many."""
+        unknown = len(self._ground.nodes) - len(round_.holding) - len(round_.fences)
+        return self._claim.races and not round_.one_only and votes + unknown < self._ground.needed
 
     def _first_choice(self) -> Node | None:
         """The node that all contenders for this lock try first, whatever order they know the nodes in."""
@@ -320,7 +326,19 @@ class Contest:
             return self.last_error
         held = self._claim.in_front() if self._round is None else self._round.in_front()
         holder = owner_of(held.token) if held is not None else None
-        return timed_out(self._claim.names, self._options.wait, holder, waits=held is not None and held.ahead)
+        waits = held is not None and held.ahead
+        return timed_out(self._claim.names, self._options.wait, holder, waits=waits, retry_after=self.ends_in())
+
+    def ends_in(self) -> float | None:
+        """Seconds until what is in the way has run out, unless it is renewed; 0.0 if nobody has it, None if unknown."""
+        round_ = self._round
+        if round_ is None:
+            held = self._claim.in_front()
+            return held.ends_in if held is not None else None
+        if self._claim.exclusive and self._split(round_, round_.holder()[1]):
+            return 0.0
+        ends = round_.ends_in()
+        return None if ends is None else max(ends - (self._ground.now() - self._refused_at), 0.0)
 
 
 def quoted(names: Sequence[str]) -> str:
@@ -329,12 +347,19 @@ def quoted(names: Sequence[str]) -> str:
 
 
 def timed_out(
-    names: Sequence[str], wait: float | None, holder: str | None, hint: str = "", *, waits: bool = False
+    names: Sequence[str],
+    wait: float | None,
+    holder: str | None,
+    hint: str = "",
+    *,
+    waits: bool = False,
+    retry_after: float | None,
 ) -> LockTimeout:
     """The wait is over; `waits` when whoever is in the way only waits as well."""
     by = f"{'behind' if waits else 'held by'} {holder or 'another client'}"
     waited = f" after waiting {wait:g} s" if wait else ""
-    return LockTimeout(f"could not lock {quoted(names)}{waited}: {by}{hint}", names=names, holder=holder)
+    message = f"could not lock {quoted(names)}{waited}: {by}{hint}"
+    return LockTimeout(message, names=names, holder=holder, retry_after=retry_after)
 
 
 def owner_of(token: bytes | None) -> str | None:

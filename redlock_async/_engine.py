@@ -253,8 +253,13 @@ class Engine:
         holding, hint, who = self.held.get(key), "", caller()
         if holding is not None and holding.belongs_to(who):
             hint = f", in this very {kind_of(who)}: reentrant=True lets a {kind_of(who)} enter again"
+        ends_in = None
+        if holding is not None:
+            ends_in = max(holding.runs_out_at + self.round_trip - self.now(), 0.0)
+        elif turn is not None and turn.contest is not None:
+            ends_in = turn.contest.ends_in()
         holder = owner_of(holding.token) if holding is not None else None
-        return timed_out(claim.names, options.wait, holder, hint)
+        return timed_out(claim.names, options.wait, holder, hint, retry_after=ends_in)
 
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin(self)

@@ -46,10 +46,20 @@ class RedlockError(Exception):
 class LockTimeout(RedlockError, TimeoutError):
     """The wait is over and somebody else still holds the lock."""
 
-    def __init__(self, message: str, *, names: Sequence[str] = (), holder: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        names: Sequence[str] = (),
+        holder: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message, names=names)
         self.holder = holder
         """The owner label of the holder, when it was seen."""
+        self.retry_after = retry_after
+        """Seconds until what was in the way has run out, unless it is renewed; 0.0 when contenders kept one another out
+        and nobody has it; None where it is not known, or has no end. A holder that lives may well be done before."""
 
 
 class QuorumUnavailable(RedlockError, ConnectionError):

@@ -75,6 +75,11 @@ class Term:
         return until if self._cap is None else min(until, self._cap)
 
     @property
+    def runs_out_at(self) -> float:
+        """When the nodes forget it if nobody renews it, but for the time that a command is under way."""
+        return self.until + self.ttl - validity(self.ttl, self.drift_factor)
+
+    @property
     def lose_at(self) -> float:
         """When a body is cancelled: early enough for its cleanup to run inside validity."""
         return self.until - min(self._longest_grace, self.ttl / 20)

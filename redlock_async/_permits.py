@@ -192,4 +192,5 @@ def _in_the_way(
         "on must be free, by themselves or by force_release",
         names=(name,),
         holder=holder.owner,
+        retry_after=holder.remaining,
     )

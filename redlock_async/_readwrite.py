@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import ClassVar, Self
 from zlib import crc32
 
@@ -43,6 +44,18 @@ REFRESH = 1.0
 
 HINT_MS = 3000
 """How long a hint lasts that is not kept alive: so long do new readers wait for a writer that died waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Held):
+    """A refusal: readers are in."""
+
+    leave_in: float = 0.0
+    """Seconds until the last of them has run out."""
+
+    @property
+    def ends_in(self) -> float:
+        return self.leave_in
 
 
 class Read(Claim):
@@ -148,7 +161,7 @@ class Write(Mutex):
             return Held(holder, ms / 1000 if ms >= 0 else None)
         self._blocked = True
         # Without a hint yet, the next attempt is worth it at once: it leaves one.
-        return Held(READERS, min(ms / 1000, REFRESH) if self._mark else 0.0)
+        return Reading(READERS, min(ms / 1000, REFRESH) if self._mark else 0.0, leave_in=ms / 1000)
 
     def reading(self) -> Read:
         """The same name, shared."""

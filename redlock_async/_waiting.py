@@ -24,6 +24,9 @@ class Contender(Protocol):
         """Whether it has had an answer at all."""
         ...
 
+    def ends_in(self) -> float | None:
+        """Seconds until what is in its way has run out, unless it is renewed; None if unknown."""
+
 
 class Turn:
     """The tasks of this process that want one name, of which one has the turn."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import string
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 from ._errors import ConfigurationError, LockTimeout, shown
 from ._primitive import Primitive
 from ._settings import Default, Duration, Options
+from ._template import fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,7 +140,7 @@ def under(
 def naming(template: str, function: Callable[P, object]) -> Callable[P, str]:
     """What makes a lock's name of the arguments of that function; or a ConfigurationError."""
     signature = inspect.signature(function)
-    if missing := _fields(template) - set(signature.parameters):
+    if missing := fields(template) - set(signature.parameters):
         raise ConfigurationError(
             f"the lock name {shown(template)} needs {', '.join(sorted(missing))}, "
             f"but {getattr(function, '__qualname__', function)}{signature} has no such argument"
@@ -156,30 +156,9 @@ def naming(template: str, function: Callable[P, object]) -> Callable[P, str]:
 
 def constant(template: str) -> str:
     """The name that a template without arguments stands for."""
-    if fields := _fields(template):
+    if named := fields(template):
         raise ConfigurationError(
-            f"the lock name {shown(template)} needs {', '.join(sorted(fields))}, which the arguments of a decorated "
+            f"the lock name {shown(template)} needs {', '.join(sorted(named))}, which the arguments of a decorated "
             "function would give: without one, give the whole name (a brace in it is written twice)"
         )
     return template.format()
-
-
-def _fields(template: str) -> set[str]:
-    """The arguments a template names; `{user.id}` and `{ids[0]}` name `user` and `ids`."""
-    try:
-        parsed = list(_parse(template))
-    except (ValueError, TypeError) as exc:
-        raise ConfigurationError(f"not a template for a lock's name: {shown(template)}: {exc}") from None
-    fields = {field.split(".")[0].split("[")[0] for field in parsed}
-    if any(not field or field.isdigit() for field in fields):
-        raise ConfigurationError(
-            f"a lock's name takes arguments by name, as in 'import:{{user_id}}': {shown(template)}"
-        )
-    return fields
-
-
-def _parse(template: str) -> Iterator[str]:
-    for _, field, specification, _ in string.Formatter().parse(template):
-        if field is not None:
-            yield field
-            yield from _parse(specification or "")  # as in {user_id:{width}}

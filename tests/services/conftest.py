@@ -1,12 +1,21 @@
-"""Runs tests as a user does: by pytest in a process of its own, where the wheel is installed and its plugin found."""
+"""What the tests of services share: servers with real sockets, in this process and in others; and pytest, as a user runs
+it: in a process of its own, where the wheel is installed and its plugin found.
+"""
 
+import asyncio
+import contextlib
 import os
+import signal
+import socket
 import subprocess
 import textwrap
+import time
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+import httpx
 import pytest
+import pytest_asyncio
 
 LOOP_SCOPE = "asyncio_default_fixture_loop_scope = function"  # unset, pytest-asyncio warns; warnings are errors
 
@@ -76,3 +85,69 @@ def run_pytest_fixture(wheel_python, embedded):  # noqa: ARG001 - as above
         return run_pytest(wheel_python, folder, *options)
 
     return run
+
+
+@pytest_asyncio.fixture
+async def serve():
+    """A function that serves an ASGI application with uvicorn, on this loop, and returns its host and port."""
+    import uvicorn  # noqa: PLC0415 - only for those that use it
+
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def served(app):
+            server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+            running = asyncio.ensure_future(server.serve())
+
+            async def end():
+                server.should_exit = True
+                await running
+
+            stack.push_async_callback(end)
+            while not server.started:
+                assert not running.done(), "it did not start"
+                await asyncio.sleep(0.005)
+            return server.servers[0].sockets[0].getsockname()
+
+        yield served
+
+
+@pytest.fixture
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def run():
+    """A function that starts a web service as processes, and waits until it answers; all are ended with the test."""
+    started = []
+
+    def running(command, url, **environment):
+        process = subprocess.Popen(
+            [str(each) for each in command],
+            env=os.environ | environment, start_new_session=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        started.append(process)
+        give_up_at = time.monotonic() + 30
+        while True:
+            assert process.poll() is None, f"ended with {process.returncode}"
+            try:
+                httpx.get(url)
+            except httpx.TransportError:
+                assert time.monotonic() < give_up_at, f"no answer from {url}"
+                time.sleep(0.02)
+            else:
+                return process
+
+    yield running
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGCONT)
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

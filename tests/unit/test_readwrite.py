@@ -6,7 +6,7 @@ from redlock_async._claim import Held
 from redlock_async._contest import owner_of
 from redlock_async._errors import ConfigurationError
 from redlock_async._keys import Keys
-from redlock_async._readwrite import READERS, REFRESH, WAITING, Read, Write
+from redlock_async._readwrite import READERS, REFRESH, WAITING, Read, Reading, Write
 from redlock_async._scripts import Dialect, script
 
 TOKEN, LATER, LAST = (digit * 32 + b":owner" for digit in (b"a", b"b", b"c"))
@@ -137,13 +137,13 @@ def test_a_writer_leaves_no_hint_until_readers_made_it_wait(fenced, register):
     assert words(claim.contend(LATER, 10_000, 8)) == [*start, LATER, b"10000", READERS, b"", b"3000", b"8"]
     assert claim.withdraw() is None
     assert claim.probes
-    assert claim.refusal([READERS, 9000]) == Held(READERS, 0.0), "worth another attempt at once"
+    assert claim.refusal([READERS, 9000]) == Reading(READERS, 0.0, leave_in=9.0), "worth another attempt at once"
     assert not claim.probes
     assert claim.withdraw() is None
     for token in (LAST, TOKEN):
         assert words(claim.contend(token, 10_000, 9)) == [*start, token, b"10000", READERS, LAST, b"3000", b"9"]
-        assert claim.refusal([READERS, 9000]) == Held(READERS, REFRESH)
-        assert claim.refusal([READERS, 300]) == Held(READERS, 0.3)
+        assert claim.refusal([READERS, 9000]) == Reading(READERS, REFRESH, leave_in=9.0)
+        assert claim.refusal([READERS, 300]) == Reading(READERS, 0.3, leave_in=0.3)
 
 
 def test_a_writer_takes_its_own_hint_away():

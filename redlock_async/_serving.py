@@ -1,0 +1,85 @@
+"""What web applications share, whichever framework serves them: the client's life, and a lock's making.
+
+No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redlock_async
+
+from ._errors import ConfigurationError, shown
+from ._primitive import Primitive
+from ._settings import Options
+from ._template import Template
+from .client import Redlock
+
+Using = Callable[[Redlock, str], Primitive[Any]]
+"""What makes a lock of a client and a name: `Redlock.fair`, or `functools.partial(Redlock.semaphore, permits=4)`."""
+
+_applications: Counter[Redlock] = Counter()
+"""How many applications that are running use a client."""
+
+
+@asynccontextmanager
+async def opened(redlock: Redlock | None) -> AsyncIterator[Redlock]:
+    """The client, or the one from the environment, until the last application that uses it ends."""
+    client = redlock_async.redlock if redlock is None else redlock
+    _applications[client] += 1
+    try:
+        await client.__aenter__()
+        yield client
+    finally:
+        _applications[client] -= 1
+        if not _applications[client]:
+            del _applications[client]
+            await client.aclose()
+
+
+def check_client(redlock: object) -> None:
+    """Raise ConfigurationError for what is no client."""
+    if redlock is not None and not isinstance(redlock, Redlock):
+        raise ConfigurationError(f"a Redlock, or None for the one from the environment, not {shown(redlock)}")
+
+
+class Recipe:
+    """How the lock of a request is made: checked where it is written down, and with the client when that starts."""
+
+    def __init__(self, template: str, using: Using | None, options: Mapping[str, Any]) -> None:
+        self.template = Template(template)
+        if using is None:
+            Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
+            using = functools.partial(Redlock.__call__, **options)
+        elif not callable(using) or isinstance(using, Redlock):
+            raise ConfigurationError(
+                f"using is what makes a lock of a client and a name, as Redlock.fair does, not {shown(using)}"
+            )
+        elif options:
+            raise ConfigurationError(
+                f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as "
+                "in functools.partial(Redlock.fair, ttl=30)"
+            )
+        self._using = using
+
+    def check(self, client: Redlock) -> None:
+        """Raise ConfigurationError if no lock can be made with that client, whatever the name."""
+        lock = self._using(client, "x")
+        if not isinstance(lock, Primitive):
+            raise ConfigurationError(
+                f"using made {shown(lock)} of a client and a name: it must make a lock, as Redlock.fair, Redlock.read, "
+                "Redlock.write and functools.partial(Redlock.semaphore, permits=4) do"
+            )
+
+    def make(self, client: Redlock, values: Mapping[str, Any]) -> Primitive[Any]:
+        """The lock of a request, or a ValueError that says why its values cannot name one."""
+        name = self.template.fill(values)
+        try:
+            return self._using(client, name)
+        except ConfigurationError as exc:
+            # All else was checked before: what is wrong is the name.
+            raise ValueError("the lock's name would be empty, too long, or one of the library's own") from exc
