@@ -45,8 +45,8 @@ OTHERS = {"query", "headers"}
 def client_ctx(redlock: Redlock | None = None) -> Callable[[web.Application], AsyncIterator[None]]:
     """A client for the application's life, for `app.cleanup_ctx`: the one given, or the one from the environment.
 
-    It is in `app[REDLOCK]`, and serves sub-applications as well. Starting fails with ConfigurationError when a handler is
-    `locked` by what its route has not got; it does not fail while masters are down, and waits for them up to the
+    It is in `app[REDLOCK]`, and serves sub-applications as well. Starting fails with ConfigurationError when a handler
+    is `locked` by what its route has not got; it does not fail while masters are down, but waits for them up to the
     client's `wait`. A client that several applications use is closed by the last of them.
     """
     check_client(redlock)

@@ -47,9 +47,9 @@ def lifespan(redlock: Redlock | None = None, *, inner: Lifespan | None = None) -
     """A client for the application's life: the one given, or `redlock_async.redlock`, from the environment.
 
     It is in `app.state.redlock`, also of the applications that are mounted. `inner` is a lifespan of your own, which
-    begins when the client is there. Starting fails with ConfigurationError when a `lock` names what
-    its route has not got; it does not fail while masters are down, and waits for them up to the client's `wait`. A client
-    that several applications use is closed by the last of them.
+    begins when the client is there. Starting fails with ConfigurationError when a `lock` names what its route has not
+    got; it does not fail while masters are down, but waits for them up to the client's `wait`. A client that several
+    applications use is closed by the last of them.
     """
     check_client(redlock)
 

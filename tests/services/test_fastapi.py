@@ -234,7 +234,7 @@ async def test_every_kind_with_its_options(nodes):
         return [type(lease).__name__, lease.fencing_token]
 
     async def told(path):
-        response = await http.get(path)
+        response = await asyncio.create_task(http.get(path))  # a request is a task of its own, on a server
         return problem(response) if response.is_error else response.json()[0]
 
     async with calling(app) as http:

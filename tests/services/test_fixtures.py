@@ -1,0 +1,61 @@
+"""A client and a lease as fixtures of a test suite: entered in one task, left in another."""
+
+import pytest
+import pytest_asyncio
+import redis
+
+from redlock_async import Redlock
+
+pytestmark = pytest.mark.redis
+
+
+def keys(nodes, name):
+    """On how many nodes that lock's key is."""
+    count = 0
+    for node in nodes:
+        with redis.Redis.from_url(node) as client:
+            count += client.exists(name)
+    return count
+
+
+@pytest_asyncio.fixture
+async def redlock(nodes):
+    """As any test suite would write it: entered in one task, left in another."""
+    async with Redlock(nodes, wait=2) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def lease(redlock):
+    """A lock that is held by a fixture."""
+    held = await redlock("by-fixture").acquire()
+    yield held
+    await held.release()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("time", range(2))  # the second sees what the first left
+async def test_client_is_an_async_generator_fixture(redlock, nodes, time):  # noqa: ARG001
+    """Function scope, pytest-asyncio."""
+    assert redlock.statistics().nodes_up == len(nodes)
+    async with redlock("x") as held:
+        assert held.valid
+        assert keys(nodes, "x") == len(nodes)
+    assert keys(nodes, "x") == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("time", range(2))
+async def test_lease_is_an_async_generator_fixture(lease, redlock, time):  # noqa: ARG001
+    """Acquired before the test, released after it: the second run gets it again."""
+    assert lease.valid
+    assert await redlock("by-fixture").try_acquire() is None
+
+
+@pytest.mark.asyncio
+async def test_error_in_a_body_stays_itself_beside_a_fixture(redlock):
+    """No exception group of a task group that the client keeps."""
+    with pytest.raises(ZeroDivisionError):
+        async with redlock("x"):
+            raise ZeroDivisionError
+    assert await redlock.inspect("x") is None
