@@ -80,9 +80,11 @@ async def test_the_name_has_the_values_of_the_request(nodes, eyes):
     app.add_subapp("/shops", sub)
     async with TestClient(TestServer(app)) as client:
         for path, headers, status, text in [
-            ("/orders/7", {}, 200, "orders:7"), ("/orders/007", {}, 404, None), ("/desks/a%3Ab", {}, 200, "GET desks:a:b"),
+            ("/orders/7", {}, 200, "orders:7"), ("/orders/007", {}, 404, None),
+            ("/desks/a%3Ab", {}, 200, "GET desks:a:b"),
             ("/hooks", {"webhook-id": "{a}:b"}, 200, "hooks:{a}:b"), ("/hooks", {}, 400, None),
-            ("/shops/a?sku=b:c", {}, 200, "GET a:b:c"), ("/shops/a%3Ab?sku=c", {}, 400, None), ("/shops/a", {}, 400, None),
+            ("/shops/a?sku=b:c", {}, 200, "GET a:b:c"), ("/shops/a%3Ab?sku=c", {}, 400, None),
+            ("/shops/a", {}, 400, None),
             ("/desks/" + "x" * 5000, {}, 400, None),
         ]:  # fmt: skip
             async with client.get(path, headers=headers) as response:
@@ -116,7 +118,8 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
 def test_a_mistake_is_an_error_where_it_is_written():
     """As the module is imported."""
     for arguments, options, says in [
-        (("orders:{}",), {}, "by name"), (("x",), {"ttl": -1}, "ttl"), (("x",), {"using": Redlock.fair, "ttl": 3}, "beside"),
+        (("orders:{}",), {}, "by name"), (("x",), {"ttl": -1}, "ttl"),
+        (("x",), {"using": Redlock.fair, "ttl": 3}, "beside"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=says):
             locked(*arguments, **options)

@@ -1,0 +1,102 @@
+"""The services among the examples, run as a reader would run them."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from redlock_async import Redlock
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def query(path, statement):
+    """What is in a service's file."""
+    with closing(sqlite3.connect(path)) as file:
+        return file.execute(statement).fetchall()
+
+
+async def renewed(redlock, name):
+    """Return when somebody has held that name for long enough to renew it."""
+    longest = 0.0
+    while True:
+        holder = await redlock.inspect(name)
+        if holder is not None:
+            if holder.remaining > longest + 0.1 and longest:
+                return
+            longest = holder.remaining
+
+
+@pytest.mark.asyncio
+async def test_the_inventory_does_not_oversell(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
+    """Two processes on masters of their own, two hundred customers, twenty lamps."""
+    monkeypatch.delenv("REDLOCK_NODES", raising=False)
+    url, file = f"http://127.0.0.1:{free_port}", tmp_path / "inventory.sqlite"
+    command = [sys.executable, EXAMPLES / "fastapi_inventory.py", "--port", free_port, "--workers", 2]
+    run(command, url, INVENTORY=str(file))
+    async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None), timeout=60) as http:
+        answers = await asyncio.gather(*(http.post("/articles/lamp/sales") for _ in range(200)))
+    assert Counter(answer.status_code for answer in answers) == {201: 20, 410: 180}
+    assert sorted(answer.json()["left"] for answer in answers if answer.status_code == 201) == list(range(20))
+    assert query(file, "SELECT left FROM articles") == [(0,)]
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_stood_still_sells_nothing_late(nodes, run, free_port, tmp_path):
+    """Stopped in the middle of a sale for longer than its lease, it does not undo another's when it goes on."""
+    file, names = tmp_path / "inventory.sqlite", {"REDLOCK_NODES": ",".join(nodes), "REDLOCK_TTL": "1"}
+    names |= {"INVENTORY": str(file), "INVENTORY_CHARGING": "1.5"}
+    command = [sys.executable, EXAMPLES / "fastapi_inventory.py"]
+    urls = [f"http://127.0.0.1:{port}" for port in (free_port, free_port + 1)]
+    stopped = run([*command, "--port", free_port], urls[0], **names)
+    run([*command, "--port", free_port + 1], urls[1], **names)
+    async with httpx.AsyncClient(timeout=30) as http, Redlock(nodes) as redlock:
+        late = asyncio.create_task(http.post(f"{urls[0]}/articles/lamp/sales"))
+        await renewed(redlock, "articles:lamp")
+        os.killpg(stopped.pid, signal.SIGSTOP)
+        assert (await http.post(f"{urls[1]}/articles/lamp/sales")).json() == {"left": 19}
+        os.killpg(stopped.pid, signal.SIGCONT)
+        assert (await late).status_code == 503
+        assert query(file, "SELECT left FROM articles") == [(19,)]
+        assert (await http.post(f"{urls[0]}/articles/lamp/sales")).json() == {"left": 18}
+
+
+@pytest.mark.asyncio
+async def test_every_event_is_done_once(nodes, run, free_port, tmp_path):
+    """Ten events, each delivered five times at once to each of two servers, and once more later."""
+    file = tmp_path / "events.sqlite"
+    urls = [f"http://127.0.0.1:{port}" for port in (free_port, free_port + 1)]
+    for url in urls:
+        command = [sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", url.rpartition(":")[2], "--events", file]
+        run(command, url, REDLOCK_NODES=",".join(nodes))
+
+    async def deliver(number, server):
+        header, letter = {"webhook-id": f"{number}"}, f"letter {number}"
+        answer = await http.post(f"{urls[server]}/webhooks", headers=header, content=letter)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["done"]
+
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None), timeout=60) as http:
+        deliveries = (deliver(number % 10, number // 10 % 2) for number in range(100))
+        assert Counter(await asyncio.gather(*deliveries)) == {"now": 10, "before": 90}
+        assert Counter(await asyncio.gather(*(deliver(number, 0) for number in range(10)))) == {"before": 10}
+        assert (await http.post(f"{urls[1]}/webhooks", content="no id")).status_code == 400
+    assert sorted(query(file, "SELECT event, text FROM letters")) == [(f"{n}", f"letter {n}") for n in range(10)]
+
+
+@pytest.mark.asyncio
+async def test_the_webhooks_run_with_one_command(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
+    """On masters of their own."""
+    monkeypatch.delenv("REDLOCK_NODES", raising=False)
+    url = f"http://127.0.0.1:{free_port}"
+    run([sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", free_port, "--events", tmp_path / "events"], url)
+    async with httpx.AsyncClient(base_url=url) as http:
+        answer = await http.post("/webhooks", headers={"webhook-id": "1"}, content="a letter")
+    assert answer.json() == {"event": "1", "done": "now"}
