@@ -216,8 +216,9 @@ class Acquire(Round):
     def ends_in(self) -> float | None:
         """Seconds until what is in the way has run out, unless it is renewed; None if unknown."""
         times = sorted(math.inf if held.ends_in is None else held.ends_in for held in self.holding.values())
-        # With nodes that failed there may be less to spare: then the last of those that refused is waited for.
-        ends = times[max(len(times) - self.spare, 0) - 1] if times else math.inf
+        # So many of those that refused are wanted. Of who has not answered nothing is hoped for, unlike in `free_in`.
+        wanted = max(self._voters.needed - len(self.fences), 1)
+        ends = times[min(wanted, len(times)) - 1] if times else math.inf
         return ends if ends < math.inf else None
 
     def fence(self) -> tuple[int, bool]:

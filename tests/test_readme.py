@@ -181,11 +181,12 @@ async def test_first_example_names_the_holder(cluster, monkeypatch, capsys):
 
 
 @pytest.mark.asyncio
-async def test_fastapi_application_serves(cluster, monkeypatch):
+@pytest.mark.parametrize(("page", "text"), [("docs/how-to.md", "FastAPI("), ("docs/fastapi.md", "charge_order")])
+async def test_fastapi_application_serves(page, text, cluster, monkeypatch):
     """The FastAPI application charges under a lock, and answers 409 and 503 when it cannot have it."""
     from httpx import ASGITransport, AsyncClient  # noqa: PLC0415 - only here
 
-    names = await run(block_with("FastAPI(", "docs/how-to.md"), cluster.urls, monkeypatch)
+    names = await run(block_with(text, page), cluster.urls, monkeypatch)
     app = names["app"]
     async with (
         app.router.lifespan_context(app),
@@ -202,11 +203,12 @@ async def test_fastapi_application_serves(cluster, monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_aiohttp_application_serves(cluster, monkeypatch):
+@pytest.mark.parametrize(("page", "text"), [("docs/how-to.md", "web.Application("), ("docs/aiohttp.md", "charge_order")])
+async def test_aiohttp_application_serves(page, text, cluster, monkeypatch):
     """The aiohttp application charges under a lock, and answers 409 while it is held."""
     from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415 - only here
 
-    names = await run(block_with("web.Application(", "docs/how-to.md"), cluster.urls, monkeypatch)
+    names = await run(block_with(text, page), cluster.urls, monkeypatch)
     async with TestClient(TestServer(names["app"])) as client:
         async with client.post("/orders/42/charge") as response:
             assert response.status == 200

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
+from aiohttp import web
+from fastapi import Depends, FastAPI
 from redis.asyncio import ConnectionPool, Redis
 
 from redlock_async import (
@@ -35,6 +37,8 @@ from redlock_async import (
     blocking,
     redlock,
 )
+from redlock_async.aiohttp import REDLOCK, client_ctx, locked, problem_middleware
+from redlock_async.fastapi import Locked, add_problem_handlers, client, lifespan, lock
 
 
 class Report:
@@ -287,6 +291,7 @@ async def errors() -> None:
     except LockTimeout as error:
         timeout: TimeoutError = error
         assert_type(error.holder, str | None)
+        assert_type(error.retry_after, float | None)
         assert_type(error.names, tuple[str, ...])
         raise timeout from None
     except QuorumUnavailable as error:
@@ -437,3 +442,59 @@ def calls_of_threads() -> None:
     for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # no such answer to a conflict
     for_threads.locked("x", using=redlock.fair)  # type: ignore[arg-type] # asyncio's lock
     blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg] # misspelt
+
+
+# Web services
+
+service = FastAPI(lifespan=lifespan())
+of_ones_own = FastAPI(lifespan=lifespan(made, inner=lifespan()))
+add_problem_handlers(service, held=423, unavailable=502, lost=500)
+four_at_a_time = lock("mailer", using=partial(Redlock.semaphore, permits=4))
+
+
+@service.post("/orders/{order_id}")
+async def charge(
+    order_id: int,
+    lease: Annotated[Lease, Locked("orders:{order_id}", ttl=30, wait=0, max_hold=60)],
+    mailer: Annotated[Lease, Depends(four_at_a_time, scope="function")],
+    own: Annotated[Redlock, Depends(client)],
+) -> int:
+    """What is annotated is what the function has."""
+    assert_type(lease, Lease)
+    assert_type(own, Redlock)
+    return order_id + len(mailer.names)
+
+
+@locked("orders:{order_id}", ttl=30)
+async def handler(request: web.Request, lease: Lease) -> web.Response:
+    """The lease is the last argument, and what is left is a handler."""
+    assert_type(request.app[REDLOCK], Redlock)
+    return web.Response(text=lease.name)
+
+
+class View(web.View):
+    """A view's methods have no request."""
+
+    @locked("orders:{order_id}", using=Redlock.read)
+    async def get(self, lease: Lease) -> web.StreamResponse:
+        """But the view has."""
+        return web.Response(text=f"{self.request.method} {lease.name}")
+
+
+async def handlers(request: web.Request, view: View) -> None:
+    """They are called without the lease."""
+    assert_type(await handler(request), web.Response)
+    assert_type(await view.get(), web.StreamResponse)
+    application = web.Application(middlewares=[problem_middleware(held=423)])
+    application.cleanup_ctx.append(client_ctx(made))
+    application.router.add_get("/orders/{order_id}", handler)
+    application.router.add_view("/views/{order_id}", View)
+
+
+def wrong_services() -> None:
+    """Each of these lines must be refused."""
+    lifespan("redis://h")  # type: ignore[arg-type]
+    Locked("x", tll=5)  # type: ignore[call-arg]
+    lock("x", using=redlock.fair)  # type: ignore[arg-type]
+    locked("x", using=Redlock.latch)  # type: ignore[arg-type]
+    locked("x")(wrong_calls)  # type: ignore[arg-type]

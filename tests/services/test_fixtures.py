@@ -34,8 +34,8 @@ async def lease(redlock):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("time", range(2))  # the second sees what the first left
-async def test_client_is_an_async_generator_fixture(redlock, nodes, time):  # noqa: ARG001
+@pytest.mark.parametrize("_time", range(2))  # the second sees what the first left
+async def test_client_is_an_async_generator_fixture(redlock, nodes, _time):
     """Function scope, pytest-asyncio."""
     assert redlock.statistics().nodes_up == len(nodes)
     async with redlock("x") as held:
@@ -45,8 +45,8 @@ async def test_client_is_an_async_generator_fixture(redlock, nodes, time):  # no
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("time", range(2))
-async def test_lease_is_an_async_generator_fixture(lease, redlock, time):  # noqa: ARG001
+@pytest.mark.parametrize("_time", range(2))
+async def test_lease_is_an_async_generator_fixture(lease, redlock, _time):
     """Acquired before the test, released after it: the second run gets it again."""
     assert lease.valid
     assert await redlock("by-fixture").try_acquire() is None
