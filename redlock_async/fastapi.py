@@ -32,7 +32,7 @@ try:
     from starlette.websockets import WebSocketState
 except ImportError as missing:
     raise ImportError(
-        f"redlock_async.fastapi needs FastAPI 0.121 or newer ({missing}): pip install 'redlock-async[fastapi]'"
+        f"redlock_async.fastapi needs FastAPI 0.121.1 or newer ({missing}): pip install 'redlock-async[fastapi]'"
     ) from missing
 
 __all__ = ["Locked", "add_problem_handlers", "client", "lifespan", "lock"]

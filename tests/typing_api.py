@@ -497,4 +497,4 @@ def wrong_services() -> None:
     Locked("x", tll=5)  # type: ignore[call-arg]
     lock("x", using=redlock.fair)  # type: ignore[arg-type]
     locked("x", using=Redlock.latch)  # type: ignore[arg-type]
-    locked("x")(wrong_calls)  # type: ignore[arg-type]
+    locked("x")(wrong_calls)  # type: ignore[arg-type, type-var]

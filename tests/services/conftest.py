@@ -113,10 +113,14 @@ async def serve():
 
 @pytest.fixture
 def free_port():
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A function that returns a port that nobody listens on."""
+
+    def port():
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    return port
 
 
 @pytest.fixture

@@ -38,8 +38,9 @@ async def renewed(redlock, name):
 async def test_the_inventory_does_not_oversell(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
     """Two processes on masters of their own, two hundred customers, twenty lamps."""
     monkeypatch.delenv("REDLOCK_NODES", raising=False)
-    url, file = f"http://127.0.0.1:{free_port}", tmp_path / "inventory.sqlite"
-    command = [sys.executable, EXAMPLES / "fastapi_inventory.py", "--port", free_port, "--workers", 2]
+    port, file = free_port(), tmp_path / "inventory.sqlite"
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, EXAMPLES / "fastapi_inventory.py", "--port", port, "--workers", 2]
     run(command, url, INVENTORY=str(file))
     async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None), timeout=60) as http:
         answers = await asyncio.gather(*(http.post("/articles/lamp/sales") for _ in range(200)))
@@ -54,9 +55,9 @@ async def test_a_server_that_stood_still_sells_nothing_late(nodes, run, free_por
     file, names = tmp_path / "inventory.sqlite", {"REDLOCK_NODES": ",".join(nodes), "REDLOCK_TTL": "1"}
     names |= {"INVENTORY": str(file), "INVENTORY_CHARGING": "1.5"}
     command = [sys.executable, EXAMPLES / "fastapi_inventory.py"]
-    urls = [f"http://127.0.0.1:{port}" for port in (free_port, free_port + 1)]
-    stopped = run([*command, "--port", free_port], urls[0], **names)
-    run([*command, "--port", free_port + 1], urls[1], **names)
+    ports = [free_port(), free_port()]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    stopped, _ = [run([*command, "--port", port], url, **names) for port, url in zip(ports, urls, strict=True)]
     async with httpx.AsyncClient(timeout=30) as http, Redlock(nodes) as redlock:
         late = asyncio.create_task(http.post(f"{urls[0]}/articles/lamp/sales"))
         await renewed(redlock, "articles:lamp")
@@ -72,9 +73,10 @@ async def test_a_server_that_stood_still_sells_nothing_late(nodes, run, free_por
 async def test_every_event_is_done_once(nodes, run, free_port, tmp_path):
     """Ten events, each delivered five times at once to each of two servers, and once more later."""
     file = tmp_path / "events.sqlite"
-    urls = [f"http://127.0.0.1:{port}" for port in (free_port, free_port + 1)]
-    for url in urls:
-        command = [sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", url.rpartition(":")[2], "--events", file]
+    ports = [free_port(), free_port()]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    for port, url in zip(ports, urls, strict=True):
+        command = [sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", port, "--events", file]
         run(command, url, REDLOCK_NODES=",".join(nodes))
 
     async def deliver(number, server):
@@ -95,8 +97,9 @@ async def test_every_event_is_done_once(nodes, run, free_port, tmp_path):
 async def test_the_webhooks_run_with_one_command(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
     """On masters of their own."""
     monkeypatch.delenv("REDLOCK_NODES", raising=False)
-    url = f"http://127.0.0.1:{free_port}"
-    run([sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", free_port, "--events", tmp_path / "events"], url)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    run([sys.executable, EXAMPLES / "aiohttp_webhooks.py", "--port", port, "--events", tmp_path / "events"], url)
     async with httpx.AsyncClient(base_url=url) as http:
         answer = await http.post("/webhooks", headers={"webhook-id": "1"}, content="a letter")
     assert answer.json() == {"event": "1", "done": "now"}

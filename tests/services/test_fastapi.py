@@ -595,7 +595,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "FastAPI 0.121 or newer" in done.stdout
+    assert "FastAPI 0.121.1 or newer" in done.stdout
     assert "pip install 'redlock-async[fastapi]'" in done.stdout
 
 

@@ -22,13 +22,14 @@ def shop(request, nodes, run, free_port, tmp_path):
     settings = {
         "REDLOCK_NODES": ",".join(nodes), "REDLOCK_TTL": str(TTL), "REDLOCK_WAIT": "0", "SHOP": str(tmp_path),
     }  # fmt: skip
-    url = f"http://127.0.0.1:{free_port}"
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
     if request.param == "fastapi":
-        workers = [sys.executable, "-m", "uvicorn", "sale:app", "--app-dir", HERE, "--workers", 2, "--port", free_port]
+        workers = [sys.executable, "-m", "uvicorn", "sale:app", "--app-dir", HERE, "--workers", 2, "--port", port]
         run([*workers, "--log-level", "critical"], url, **settings)
     else:
         for _ in range(2):
-            run([sys.executable, HERE / "sale.py", free_port], url, **settings)
+            run([sys.executable, HERE / "sale.py", port], url, **settings)
     sellers = set()
     while len(sellers) < 2:
         sellers.add(httpx.get(url).json())
