@@ -181,9 +181,8 @@ def _bind(route: Any, redlock: Redlock) -> None:
             if not any(_give(dependant, caller, callers, name, recipe) for caller in callers) and not _give(
                 dependant, _of_the_path(route.path_format, name), [], name, recipe
             ):
-                known = sorted(
-                    {each.name for caller in callers for each in _values(caller) if each.name and each is not dependant}
-                )
+                given = (each for caller in callers for each in _values(caller) if _is_given(each, callers))
+                known = sorted({each.name for each in given if each.name})
                 raise ConfigurationError(
                     f"the lock name '{recipe.template}' needs {name}, but {route.path_format} has no such parameter; "
                     f"it has {', '.join(known) or 'none'}"
@@ -212,11 +211,16 @@ def _give(locking: Dependant, caller: Dependant, callers: list[Dependant], name:
     """Let the lock have the value that a caller has by that name; returns whether it has one."""
     for place in PLACES:
         for value in getattr(caller, place):
-            if value.name == name and value is not locking and value not in callers:
+            if value.name == name and _is_given(value, callers):
                 _check_attributes(value, name, recipe)
                 getattr(locking, place).append(value)
                 return True
     return False
+
+
+def _is_given(value: Any, callers: list[Dependant]) -> bool:
+    """Whether that is there before the lock: neither a lease nor what waits for this one."""
+    return not isinstance(getattr(value, "call", None), _Locking) and all(value is not each for each in callers)
 
 
 def _check_attributes(value: Any, name: str, recipe: Recipe) -> None:

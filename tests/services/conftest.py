@@ -1,5 +1,5 @@
-"""What the tests of services share: servers with real sockets, in this process and in others; and pytest, as a user runs
-it: in a process of its own, where the wheel is installed and its plugin found.
+"""What the tests of services share: servers with real sockets, in this process and in others; and pytest as a user runs
+it, in a process of its own, where the wheel is installed and its plugin found.
 """
 
 import asyncio

@@ -170,6 +170,7 @@ async def test_no_values_make_the_name_of_others(nodes):
             "orders:{id}",
             r"'orders:\{id\}' needs id, but /orders/\{order_id\} has no such parameter; it has item, order_id",
         ),
+        ("orders:{lease.name}", r"needs lease, but .* it has item, order_id"),
         ("orders:{item.name}", r"needs item.name, which Item has not got"),
     ],
 )
