@@ -1,4 +1,4 @@
-"""What the tests on real servers share beside their fixtures, which are in tests/conftest.py: the modules of this folder."""
+"""What the tests on real servers share, beside the fixtures in tests/conftest.py: the modules of this folder."""
 
 import sys
 from pathlib import Path
