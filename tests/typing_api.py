@@ -493,8 +493,8 @@ async def handlers(request: web.Request, view: View) -> None:
 
 def wrong_services() -> None:
     """Each of these lines must be refused."""
-    lifespan("redis://h")  # type: ignore[arg-type]
-    Locked("x", tll=5)  # type: ignore[call-arg]
-    lock("x", using=redlock.fair)  # type: ignore[arg-type]
-    locked("x", using=Redlock.latch)  # type: ignore[arg-type]
-    locked("x")(wrong_calls)  # type: ignore[arg-type, type-var]
+    lifespan("redis://h")  # type: ignore[arg-type] # a client, not a URL
+    Locked("x", tll=5)  # type: ignore[call-arg] # a typing error
+    lock("x", using=redlock.fair)  # type: ignore[arg-type] # the client is told later
+    locked("x", using=Redlock.latch)  # type: ignore[arg-type] # no lock
+    locked("x")(wrong_calls)  # type: ignore[arg-type, type-var] # no handler

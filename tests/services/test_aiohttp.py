@@ -179,7 +179,7 @@ async def test_a_stream_whose_lock_is_lost_breaks_off(nodes, eyes, eventually):
     app = application(nodes)
 
     @locked("x")
-    async def stream(request, lease):  # noqa: ARG001
+    async def stream(request, lease):  # noqa: ARG001 - FastAPI and aiohttp look at them
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"a part")

@@ -35,7 +35,7 @@ async def renewed(redlock, name):
 
 
 @pytest.mark.asyncio
-async def test_the_inventory_does_not_oversell(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
+async def test_the_inventory_does_not_oversell(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001 - it skips where servers cannot be started
     """Two processes on masters of their own, two hundred customers, twenty lamps."""
     monkeypatch.delenv("REDLOCK_NODES", raising=False)
     port, file = free_port(), tmp_path / "inventory.sqlite"
@@ -94,7 +94,7 @@ async def test_every_event_is_done_once(nodes, run, free_port, tmp_path):
 
 
 @pytest.mark.asyncio
-async def test_the_webhooks_run_with_one_command(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001
+async def test_the_webhooks_run_with_one_command(embedded, run, free_port, tmp_path, monkeypatch):  # noqa: ARG001 - it skips where servers cannot be started
     """On masters of their own."""
     monkeypatch.delenv("REDLOCK_NODES", raising=False)
     port = free_port()

@@ -72,23 +72,23 @@ def locked_names(nodes):
     app = application(nodes)
 
     @app.post("/orders/{order_id}")
-    async def order(order_id: int, lease: Annotated[Lease, Locked("orders:{order_id}")]):  # noqa: ARG001
+    async def order(order_id: int, lease: Annotated[Lease, Locked("orders:{order_id}")]):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease.name
 
     @app.post("/items")
-    async def item(item: Item, lease: Annotated[Lease, Locked("{item.sku}/{shelf}")], shelf: int = 5):  # noqa: ARG001
+    async def item(item: Item, lease: Annotated[Lease, Locked("{item.sku}/{shelf}")], shelf: int = 5):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease.name
 
     @app.post("/gifts")
     async def gift(
         lease: Annotated[Lease, Locked("{buyer.name}:{item.sku}:{note.sku}")],
-        buyer: Annotated[User, Depends(user)],  # noqa: ARG001
-        item: Item,  # noqa: ARG001
-        note: Item,  # noqa: ARG001
+        buyer: Annotated[User, Depends(user)],  # noqa: ARG001 - FastAPI and aiohttp look at them
+        item: Item,  # noqa: ARG001 - FastAPI and aiohttp look at them
+        note: Item,  # noqa: ARG001 - FastAPI and aiohttp look at them
     ):
         return lease.name
 
-    async def shelf(shelf: int, lease: Annotated[Lease, Locked("shelf:{shelf}")]):  # noqa: ARG001
+    async def shelf(shelf: int, lease: Annotated[Lease, Locked("shelf:{shelf}")]):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease.name
 
     @app.get("/nested")
@@ -105,7 +105,7 @@ def locked_names(nodes):
     mounted = FastAPI()
 
     @mounted.get("/{number}")
-    async def inside(number: int, lease: Annotated[Lease, Locked("mounted:{number}")]):  # noqa: ARG001
+    async def inside(number: int, lease: Annotated[Lease, Locked("mounted:{number}")]):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease.name
 
     app.mount("/mounted", mounted)
@@ -146,7 +146,7 @@ async def test_no_values_make_the_name_of_others(nodes):
     app = application(nodes)
 
     @app.get("/two")
-    async def two(one: str, other: str, lease: Annotated[Lease, Locked("{one}:{other}")]):  # noqa: ARG001
+    async def two(one: str, other: str, lease: Annotated[Lease, Locked("{one}:{other}")]):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease.name
 
     async with calling(app) as http:
@@ -227,7 +227,7 @@ async def test_every_kind_with_its_options(nodes):
     for kind, using in kinds.items():
 
         @app.get(f"/{kind}/{{doc}}")
-        async def use(doc: str, lease: Annotated[Lease, Locked("{doc}", using=using)]):  # noqa: ARG001
+        async def use(doc: str, lease: Annotated[Lease, Locked("{doc}", using=using)]):  # noqa: ARG001 - FastAPI and aiohttp look at them
             return [type(lease).__name__, lease.fencing_token]
 
     @app.get("/plain")
@@ -339,7 +339,7 @@ async def test_a_lock_can_be_replaced_in_tests(nodes):
     order_lock = lock("orders:{order_id}")
 
     @app.get("/{order_id}")
-    async def order(order_id: int, lease: Annotated[object, Depends(order_lock, scope="function")]):  # noqa: ARG001
+    async def order(order_id: int, lease: Annotated[object, Depends(order_lock, scope="function")]):  # noqa: ARG001 - FastAPI and aiohttp look at them
         return lease
 
     app.dependency_overrides[order_lock] = lambda: "a lease"
