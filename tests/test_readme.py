@@ -203,7 +203,9 @@ async def test_fastapi_application_serves(page, text, cluster, monkeypatch):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("page", "text"), [("docs/how-to.md", "web.Application("), ("docs/aiohttp.md", "charge_order")])
+@pytest.mark.parametrize(
+    ("page", "text"), [("docs/how-to.md", "web.Application("), ("docs/aiohttp.md", "charge_order")]
+)
 async def test_aiohttp_application_serves(page, text, cluster, monkeypatch):
     """The aiohttp application charges under a lock, and answers 409 while it is held."""
     from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415 - only here
