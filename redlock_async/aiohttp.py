@@ -35,7 +35,7 @@ __all__ = ["REDLOCK", "client_ctx", "locked", "problem_middleware"]
 Arguments = TypeVarTuple("Arguments")
 Answer = TypeVar("Answer", bound=web.StreamResponse)
 
-REDLOCK = web.AppKey("redlock_async.redlock", Redlock)
+REDLOCK = web.AppKey("REDLOCK", Redlock)  # aiohttp itself puts the module before it
 """Where the client is: `request.app[REDLOCK]`, or `request.config_dict[REDLOCK]` in a sub-application."""
 
 OTHERS = {"query", "headers"}
@@ -49,6 +49,10 @@ def client_ctx(redlock: Redlock | None = None) -> Callable[[web.Application], As
     is `locked` by what its route has not got; it does not fail while masters are down, but waits for them up to the
     client's `wait`. A client that several applications use is closed by the last of them.
     """
+    if isinstance(redlock, web.Application):
+        raise ConfigurationError(
+            "client_ctx was given the application: call it, as in app.cleanup_ctx.append(client_ctx())"
+        )
     check_client(redlock)
 
     async def living(app: web.Application) -> AsyncIterator[None]:
@@ -83,6 +87,7 @@ def locked(
         if not inspect.iscoroutinefunction(handler):
             called = getattr(handler, "__qualname__", handler)
             raise ConfigurationError(f"locked() decorates handlers (async def), not {shown(called)}")
+        _check_takes_lease(handler)
 
         @functools.wraps(handler)
         async def under_lock(*arguments: *Arguments) -> Answer:
@@ -132,6 +137,20 @@ def _client(request: web.Request) -> Redlock:
         raise ConfigurationError("the application has no client: app.cleanup_ctx.append(client_ctx())")
     redlock: Redlock = request.config_dict[REDLOCK]
     return redlock
+
+
+def _check_takes_lease(handler: Callable[..., object]) -> None:
+    """Raise ConfigurationError if there is no place for the lease behind the request, or the view."""
+    try:
+        inspect.signature(handler).bind("request", "lease")
+    except TypeError:
+        try:
+            inspect.signature(handler).bind("self", "request", "lease")
+        except TypeError:
+            raise ConfigurationError(
+                f"{getattr(handler, '__qualname__', handler)}{inspect.signature(handler)} cannot be given the lease: "
+                "it is a handler's last argument, as in `async def charge(request, lease)`"
+            ) from None
 
 
 def _check(route: web.AbstractRoute, redlock: Redlock) -> None:

@@ -51,7 +51,7 @@ def lifespan(redlock: Redlock | None = None, *, inner: Lifespan | None = None) -
     got; it does not fail while masters are down, but waits for them up to the client's `wait`. A client that several
     applications use is closed by the last of them.
     """
-    check_client(redlock)
+    _check_client(redlock)
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[Any]:
@@ -135,6 +135,10 @@ class _Locking:
         connection = Parameter("redlock_connection", Parameter.KEYWORD_ONLY, annotation=HTTPConnection)
         self.__signature__ = Signature([connection])
 
+    def __repr__(self) -> str:
+        # What FastAPI shows where a Depends is missing, or one too many.
+        return f"lock({str(self.recipe.template)!r})"
+
     async def __call__(self, /, *, redlock_connection: HTTPConnection, **values: Any) -> AsyncIterator[Lease]:
         redlock = await client(redlock_connection)
         if missing := self.recipe.template.fields - values.keys():
@@ -150,6 +154,13 @@ class _Locking:
             raise error([{"type": "value_error", "loc": ("lock",), "msg": str(exc), "input": None}]) from exc
         async with made as lease:
             yield lease
+
+
+def _check_client(redlock: object) -> None:
+    """Raise ConfigurationError for what is no client."""
+    if isinstance(redlock, FastAPI):
+        raise ConfigurationError("lifespan was given the application: call it, as in FastAPI(lifespan=lifespan())")
+    check_client(redlock)
 
 
 def _applications(app: FastAPI) -> Iterator[FastAPI]:

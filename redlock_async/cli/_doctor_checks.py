@@ -84,8 +84,8 @@ def _reached(found: Findings) -> Check:
     if not silent:
         return Check("reached", "ok", f"{len(found.nodes)} of {len(found.nodes)} masters can be used")
     remedy = (
-        "start it, or see to its address, firewall, password and ACL (README, Permissions); it counts as failed, and "
-        "locks go on without it as long as a quorum is there"
+        "start it, or see to its address, firewall, password and ACL (docs/operations.md, Permissions); it counts as "
+        "failed, and locks go on without it as long as a quorum is there"
     )
     return Check("reached", "warning", _said(found, silent, why_not), remedy, _labels(silent))
 
@@ -236,8 +236,8 @@ def _rights(found: Findings) -> Check:
         by_reason.setdefault(f"no {', no '.join(why)}: {harmless(next(iter(why.values())))}", []).append(label)
     said = _grouped(found, by_reason)
     remedy = (
-        "allow what the README lists under Permissions, as far as those kinds are used; if only the keys of this trial "
-        "are denied, give --prefix with what they may begin with"
+        "allow what docs/operations.md lists under Permissions, as far as those kinds are used; if only the keys of "
+        "this trial are denied, give --prefix with what they may begin with"
     )
     return Check("rights", "warning", said, remedy, list(refused))
 

@@ -51,6 +51,10 @@ async def slow(request, lease):
     return web.json_response({"fence": lease.fencing_token})
 
 
+async def _without_lease(request):
+    raise NotImplementedError
+
+
 class Desk(web.View):
     """A view of one's own."""
 
@@ -125,6 +129,10 @@ def test_a_mistake_is_an_error_where_it_is_written():
             locked(*arguments, **options)
     with pytest.raises(ConfigurationError, match="async def"):
         locked("x")(lambda request, lease: None)  # noqa: ARG005 - not called
+    with pytest.raises(ConfigurationError, match=r"^_without_lease\(request\) cannot be given the lease"):
+        locked("x")(_without_lease)
+    with pytest.raises(ConfigurationError, match=r"append\(client_ctx\(\)\)"):
+        client_ctx(web.Application())
     with pytest.raises(ConfigurationError, match="a Redlock"):
         client_ctx("redis://127.0.0.1")
     with pytest.raises(ConfigurationError, match="held is the status of an error"):

@@ -12,6 +12,7 @@ from typing import Annotated
 import httpx
 import pytest
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Header, HTTPException, WebSocket
+from fastapi.exceptions import FastAPIError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
@@ -203,6 +204,25 @@ def test_a_mistake_is_an_error_where_it_is_written(arguments, options, says):
     """As the module is imported."""
     with pytest.raises(ConfigurationError, match=says):
         Locked(*arguments, **options)
+
+
+@pytest.mark.asyncio
+async def test_a_lifespan_that_was_not_called_says_so():
+    """FastAPI(lifespan=lifespan) gives it the application for a client."""
+    app = FastAPI(lifespan=lifespan)
+    with pytest.raises(ConfigurationError, match=r"FastAPI\(lifespan=lifespan\(\)\)"):
+        async with calling(app):
+            raise NotImplementedError
+
+
+def test_a_lock_without_depends_is_named_by_fastapi():
+    """As is a Locked in a Depends: what FastAPI shows of it is how it was written."""
+
+    async def route(lease: Annotated[Lease, lock("orders:{order}")]):
+        raise NotImplementedError
+
+    with pytest.raises(FastAPIError, match=r"lock\('orders:\{order\}'\)"):
+        FastAPI().get("/{order}")(route)
 
 
 @pytest.mark.asyncio
