@@ -5,7 +5,7 @@
     python examples/leader_election.py bert
 
 Then stop the one that leads: with Ctrl-C another leads at once, with `kill -9` within the ttl. (The first takes its
-masters along: `redlock-async up` in a shell of its own has some that stay.)
+masters along: `redlock-async up` in a shell of its own has some that stay.) What they wrote is in journal.sqlite.
 """
 
 import argparse

@@ -4,6 +4,8 @@
     export REDLOCK_NODES=...                      # in other shells, then, in each of them:
     python examples/scheduler.py bert
 
+What was run, and by whom, is in runs.sqlite: a process says only when it leads.
+
 Jobs that any process may run, each time another one, need no leader: examples/nightly_report.py. A leader is for
 schedules that change, or that know of each other.
 """
