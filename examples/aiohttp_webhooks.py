@@ -3,11 +3,11 @@
     python examples/aiohttp_webhooks.py
     curl -H 'webhook-id: 1' -d 'a letter to anna' http://127.0.0.1:8080/webhooks
 
-It needs `pip install 'redlock-async[aiohttp,testing]'`. The masters are those in REDLOCK_NODES; where that is not set,
-it starts some of its own. What was done is in events.sqlite: remove it to begin anew. With the same REDLOCK_NODES it can
-be started several times: the servers share the port. A sender that hears nothing delivers again, often while the first
-delivery is still at work. To ask whether an event was seen and then to do it is two steps: without the lock, both
-deliveries ask before either has done it.
+It needs `pip install 'redlock-async[aiohttp,testing]'`. The masters are those in REDLOCK_NODES; where that is not
+set, it starts some of its own. What was done is in events.sqlite: remove it to begin anew. With the same
+REDLOCK_NODES it can be started several times: the servers share the port. A sender that hears nothing delivers again,
+often while the first delivery is still at work. To ask whether an event was seen and then to do it is two steps:
+without the lock, both deliveries ask before either has done it.
 """
 
 import argparse

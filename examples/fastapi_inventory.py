@@ -5,8 +5,8 @@
 
 It needs `pip install 'redlock-async[fastapi,testing]' uvicorn`. The masters are those in REDLOCK_NODES; where that is
 not set, it starts some of its own. There are twenty lamps, in inventory.sqlite: remove it for twenty more. To see how
-many are left, to charge a card and to write one less is three steps: without the lock, all who read the same number sell
-the same lamp.
+many are left, to charge a card and to write one less is three steps: without the lock, all who read the same number
+sell the same lamp.
 """
 
 import argparse
