@@ -97,7 +97,7 @@ class Target:
                     await self._hand_over(protocol, client_name, within)
         except exceptions.NoPermissionError as exc:
             raise NodeDenied(
-                f"{said(str(exc))} (the user's ACL lacks a right the library needs: README, Permissions)"
+                f"{said(str(exc))} (the user's ACL lacks a right the library needs: docs/operations.md, Permissions)"
             ) from exc
         except (exceptions.AuthenticationError, exceptions.AuthorizationError) as exc:
             given = self._pool.connection_kwargs

@@ -9,7 +9,7 @@ DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
 REMEDIES = {
     "NOAUTH": "the server wants a password: put it in the node's URL",
     "WRONGPASS": "wrong user or password in the node's URL",
-    "NOPERM": "the user's ACL lacks a right the library needs (README, Permissions)",
+    "NOPERM": "the user's ACL lacks a right the library needs (docs/operations.md, Permissions)",
     "DENIED": "the server runs in protected mode and takes no remote clients",
     "LOADING": "the server is still loading its data",
     "BUSY": "a script blocks the server",

@@ -18,6 +18,7 @@ from ._primitive import Primitive
 from ._settings import Options
 from ._template import Template
 from .client import Redlock
+from .locked import LockOptions
 
 Using = Callable[[Redlock, str], Primitive[Any]]
 """What makes a lock of a client and a name: `Redlock.fair`, or `functools.partial(Redlock.semaphore, permits=4)`."""
@@ -44,7 +45,9 @@ async def opened(redlock: Redlock | None) -> AsyncIterator[Redlock]:
 def check_client(redlock: object) -> None:
     """Raise ConfigurationError for what is no client."""
     if redlock is not None and not isinstance(redlock, Redlock):
-        raise ConfigurationError(f"a Redlock, or None for the one from the environment, not {shown(redlock)}")
+        # Its type alone: URLs, which are given by mistake, may have passwords.
+        kind = f"{type(redlock).__module__}.{type(redlock).__qualname__}".removeprefix("builtins.")
+        raise ConfigurationError(f"a Redlock, or None for the one from the environment, not a {kind}")
 
 
 class Recipe:
@@ -53,6 +56,10 @@ class Recipe:
     def __init__(self, template: str, using: Using | None, options: Mapping[str, Any]) -> None:
         self.template = Template(template)
         if using is None:
+            if unknown := options.keys() - LockOptions.__annotations__.keys():
+                raise ConfigurationError(
+                    f"a lock has no option {', '.join(sorted(unknown))}, but {', '.join(LockOptions.__annotations__)}"
+                )
             Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
             using = functools.partial(Redlock.__call__, **options)
         elif not callable(using) or isinstance(using, Redlock):
@@ -63,6 +70,11 @@ class Recipe:
             raise ConfigurationError(
                 f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as "
                 "in functools.partial(Redlock.fair, ttl=30)"
+            )
+        elif isinstance(getattr(getattr(using, "func", using), "__self__", None), Redlock):
+            raise ConfigurationError(
+                "using is a client's own method, but the client is there only when the application has started: give "
+                "it that of the class, as Redlock.fair or functools.partial(Redlock.semaphore, permits=4)"
             )
         self._using = using
 

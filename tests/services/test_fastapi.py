@@ -198,6 +198,9 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
         (("x",), {"ttl": -1}, "ttl"),
         (("x",), {"using": "fair"}, "using is what makes"),
         (("x",), {"using": Redlock.fair, "ttl": 3}, "ttl beside using"),
+        (("x",), {"using": redlock_async.redlock.fair}, "that of the class, as Redlock.fair"),
+        (("x",), {"using": partial(redlock_async.redlock.semaphore, permits=4)}, "that of the class"),
+        (("x",), {"timeout": 3}, "no option timeout, but ttl"),
     ],
 )
 def test_a_mistake_is_an_error_where_it_is_written(arguments, options, says):
@@ -213,6 +216,14 @@ async def test_a_lifespan_that_was_not_called_says_so():
     with pytest.raises(ConfigurationError, match=r"FastAPI\(lifespan=lifespan\(\)\)"):
         async with calling(app):
             raise NotImplementedError
+
+
+@pytest.mark.parametrize("given", [["redis://user:secret@host:6379"], "redis://user:secret@host:6379"])
+def test_what_is_given_for_a_client_is_not_shown(given):
+    """It may be URLs, and those may have passwords."""
+    with pytest.raises(ConfigurationError, match=f"not a {type(given).__name__}$") as raised:
+        lifespan(given)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_lock_without_depends_is_named_by_fastapi():
