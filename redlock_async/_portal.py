@@ -94,6 +94,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
+        self._closed = False
 
     def run(self, call: Call[T], *, cancelling: bool) -> T:
         """Have it done, and return or raise what comes of it."""
@@ -111,12 +112,13 @@ class Portal:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
+            if self._closed:
+                raise RedlockError("the interpreter is ending: locks cannot be had any more, and those held were released")
             if self._loop is None:
                 ready = closed_lock()
                 # A daemon, because the interpreter waits for others before it lets anybody close anything.
                 self._thread = threading.Thread(target=self._serve, args=(ready,), name="redlock", daemon=True)
                 self._thread.start()
-                atexit.register(self.close)
                 ready.acquire()
             if self._loop is None:
                 raise RedlockError("the event loop for threads could not be started") from self._failure
@@ -140,10 +142,11 @@ class Portal:
 
     def close(self) -> None:
         """The end of the interpreter: clients release what they hold; then the thread ends."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._ended.set)
+        # A loop that is ending may forget what it is asked for, and whoever waited for that would never end.
+        self._closed, loop, self._loop = True, self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(self._ended.set)
             self._thread.join(LAST_WORDS)
-            self._loop = None
 
 
 _portal = Portal()
@@ -153,12 +156,17 @@ _inherited: list[Portal] = []
 
 def _forked() -> None:
     global _portal  # noqa: PLW0603 - there is one a process
-    atexit.unregister(_portal.close)
     _inherited.append(_portal)
     _portal = Portal()
 
 
+def _at_exit() -> None:
+    _portal.close()
+
+
 os.register_at_fork(after_in_child=_forked)
+# As soon as this is imported: what a program registers after that is called before, and may use locks.
+atexit.register(_at_exit)
 
 
 def run(work: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
