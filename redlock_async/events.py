@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -166,14 +167,15 @@ class Events:
 
     def listen(self, listener: Listener, *, answers: bool) -> Callable[[], None]:
         """Tell that one from now on; returns a function that ends it."""
-        lists = (self.listeners, self.watchers) if answers else (self.listeners,)
+        lists: tuple[list[Listener], ...] = (self.listeners, self.watchers) if answers else (self.listeners,)
         for each in lists:
             each.append(listener)
 
         def end() -> None:
+            nonlocal lists
             for each in lists:
-                if listener in each:
-                    each.remove(listener)
+                each.remove(listener)
+            lists = ()
 
         return end
 
@@ -197,7 +199,8 @@ def _call(listeners: list[Listener], event: Event) -> None:
     for listener in tuple(listeners):
         try:
             listener(event)
-        except Exception:
+        except (Exception, asyncio.CancelledError, SystemExit):
+            # The rest of a release or a loss is still to be done, and whoever has the turn next waits for that.
             logger.exception("an on_event callback failed on %s", _Line(event))
 
 

@@ -525,12 +525,29 @@ def test_a_listener_that_takes_locks_is_refused_and_harms_nobody(redlock, caplog
     assert "an on_event callback failed" in caplog.text
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_a_listener_cannot_leave_a_release_half_done(redlock, nodes, error):
+    """Whatever it raises: the name is free, and so is the turn in this process."""
+
+    def fails(event):
+        if event.kind == "released":
+            raise error
+
+    redlock.on_event(fails)
+    for _ in range(2):
+        with redlock("x", wait=1):
+            pass
+    assert keys(nodes) == []
+
+
 FORK = """
     import os, sys, threading
     from redlock_async import NotHeld
     from redlock_async.blocking import redlock
 
     def child(lease):
+        inherited = redlock.statistics()
+        assert (inherited.held, inherited.states) == (0, {}), "those are the parent's"
         assert redlock("x").try_acquire() is None, "the parent holds it"
         with redlock("y", wait=5) as own:
             assert own.valid
@@ -580,6 +597,35 @@ def test_the_end_of_a_program_that_closed_nothing(nodes):
     done = script(code, nodes)
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - begun < 10
+    assert keys(nodes) == []
+
+
+def test_what_a_program_does_at_its_end(nodes):
+    """What it registered after the import has locks; what it registered before is told that there are none, always."""
+    code = """
+        import atexit
+
+        def last():
+            for use in (redlock("last").acquire, redlock.status, redlock.close, held.release):
+                try:
+                    use()
+                except RedlockError as error:
+                    print(error)
+
+        atexit.register(last)
+        from redlock_async import RedlockError
+        from redlock_async.blocking import redlock
+
+        def before_last():
+            with redlock("x") as lease:
+                print(lease.valid, held.valid)
+
+        atexit.register(before_last)
+        held = redlock("held", ttl=60).acquire()
+    """
+    done = script(code, nodes)
+    ending = "the interpreter is ending: locks cannot be had any more, and those held were released\n"
+    assert (done.stdout, done.stderr, done.returncode) == ("True True\n" + 4 * ending, "", 0)
     assert keys(nodes) == []
 
 

@@ -1,5 +1,6 @@
 """Events: every listener hears them, the log says them, and neither can change what happens."""
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -31,12 +32,24 @@ def test_every_listener_hears_every_event_in_order():
     assert heard == [(1, lost), (2, lost), (1, down), (2, down)]
 
 
-def test_a_listener_that_fails_keeps_nobody_from_hearing(log):
+def test_ending_twice_what_was_begun_twice():
+    """A function ends what it was returned for, and that once."""
+    events = Events()
+    end, end_other = (events.listen(print, answers=True) for _ in range(2))
+    end()
+    end()
+    assert (events.listeners, events.watchers) == ([print], [print])
+    end_other()
+    assert (events.listeners, events.watchers) == ([], [])
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, SystemExit])
+def test_a_listener_that_fails_keeps_nobody_from_hearing(log, error):
     """Its error is logged with a traceback; the next listener and the library go on."""
     events, heard = Events(), []
 
     def fails(event):
-        raise RuntimeError(f"bad listener of {event.kind}")
+        raise error(f"bad listener of {event.kind}")
 
     events.listeners += [fails, heard.append]
     events.tell("acquired", names=("x",))
