@@ -359,7 +359,8 @@ class Redlock:
 
     def statistics(self) -> Statistics:
         """Counters since this client was made, and gauges of this moment."""
-        engine = self._running
+        # What was inherited through fork() is the parent's, and so is what that holds.
+        engine = self._running if self.loop is not None else None
         return statistics(
             self._events.counters,
             held=engine.renewals.live if engine is not None else 0,
