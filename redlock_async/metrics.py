@@ -197,10 +197,13 @@ class Exporter:
 
     def __init__(self, *, nodes: bool) -> None:
         self._nodes = nodes
+        self._closed = False
         self._clients: dict[str, tuple[Observed, Callable[[], None]]] = {}
 
     def add(self, redlock: Observed, client: str = "default") -> None:
         """Export that one's metrics, with `client` as a label that tells it from the others of this process."""
+        if self._closed:
+            raise ConfigurationError("this exporter was closed: make another one")
         if client in self._clients:
             raise ConfigurationError(f"a client is exported as {client!r} already: give each a name of its own")
         end = redlock.on_event(self._listener(client), answers=self._nodes)
@@ -214,7 +217,8 @@ class Exporter:
         end()
 
     def close(self) -> None:
-        """Stop exporting all of them."""
+        """Stop exporting all of them, for good."""
+        self._closed = True
         for client in tuple(self._clients):
             self.remove(client)
 

@@ -38,9 +38,10 @@ class Exporter(Base):
 
     def close(self) -> None:
         """Stop exporting, and take all of it out of the registry."""
-        super().close()
-        self._unregister()
-        self._registry.unregister(self)
+        if not self._closed:
+            super().close()
+            self._unregister()
+            self._registry.unregister(self)
 
     def _unregister(self) -> None:
         for instrument in self._instruments.values():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -367,6 +368,18 @@ async def test_clients_are_told_apart_and_let_go(nodes):
             prometheus.Exporter(registry)
         exporter.close()
         prometheus.Exporter(registry).close()
+
+
+@pytest.mark.parametrize("make", [partial(prometheus.Exporter, CollectorRegistry()), otel.Exporter])
+async def test_what_was_closed_takes_no_client(make, nodes):
+    """It says so, rather than fail at each event; and closing it twice is closing it."""
+    exporter = make()
+    async with Redlock(nodes) as redlock:
+        exporter.close()
+        exporter.close()
+        with pytest.raises(ConfigurationError, match="was closed"):
+            exporter.add(redlock)
+        assert not redlock._events.listeners
 
 
 @pytest.mark.parametrize(("module", "package"), [("otel", "opentelemetry"), ("prometheus", "prometheus_client")])
