@@ -58,9 +58,10 @@ def lifespan(redlock: Redlock | None = None, *, inner: Lifespan | None = None) -
         async with opened(redlock) as started:
             mine = [each for each in _applications(app) if each is app or not hasattr(each.state, "redlock")]
             for each in mine:
-                each.state.redlock = started
                 for route in _routes(each):
                     _bind(route, started)
+            for each in mine:  # once nothing can go wrong any more: a client that is there is one that is in use
+                each.state.redlock = started
             try:
                 if inner is None:
                     yield
@@ -223,6 +224,11 @@ def _give(locking: Dependant, caller: Dependant, callers: list[Dependant], name:
     for place in PLACES:
         for value in getattr(caller, place):
             if value.name == name and _is_given(value, callers):
+                if not getattr(value, "use_cache", True):
+                    raise ConfigurationError(
+                        f"the lock name '{recipe.template}' needs {name}, a dependency with use_cache=False: it would "
+                        "be called for the lock and once more for the function, which would have another value"
+                    )
                 _check_attributes(value, name, recipe)
                 getattr(locking, place).append(value)
                 return True

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -169,10 +170,11 @@ async def test_no_values_make_the_name_of_others(nodes):
     [
         (
             "orders:{id}",
-            r"'orders:\{id\}' needs id, but /orders/\{order_id\} has no such parameter; it has item, order_id",
+            r"'orders:\{id\}' needs id, but /orders/\{order_id\} has no such parameter; it has drawn, item, order_id",
         ),
-        ("orders:{lease.name}", r"needs lease, but .* it has item, order_id"),
+        ("orders:{lease.name}", r"needs lease, but .* it has drawn, item, order_id"),
         ("orders:{item.name}", r"needs item.name, which Item has not got"),
+        ("orders:{drawn}", r"needs drawn, a dependency with use_cache=False: .* another value"),
     ],
 )
 async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_starting(template, says, nodes):
@@ -180,12 +182,18 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
     app = application(nodes)
 
     @app.post("/orders/{order_id}")
-    async def order(order_id: int, item: Item, lease: Annotated[Lease, Locked(template)]):
+    async def order(
+        order_id: int,
+        item: Item,
+        lease: Annotated[Lease, Locked(template)],
+        drawn: Annotated[float, Depends(random.random, use_cache=False)],
+    ):
         raise NotImplementedError
 
     with pytest.raises(ConfigurationError, match=says):
         async with calling(app):
             raise NotImplementedError
+    assert not hasattr(app.state, "redlock"), "it is closed"
 
 
 @pytest.mark.parametrize(
