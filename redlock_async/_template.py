@@ -10,6 +10,7 @@ from typing import Any
 from ._errors import ConfigurationError, shown
 
 _FIELD = re.compile(r"\{(\w+)\.(\w+)")
+_NAME = re.compile(r"\{(\w+)(.)")
 
 
 def fields(template: str) -> set[str]:
@@ -72,6 +73,12 @@ class Template:
         """The attributes that are named of values: (item, sku) for `{item.sku}`."""
         named = (_FIELD.match(slot) for slot in self._slots)
         return {(found[1], found[2]) for found in named if found is not None}
+
+    @property
+    def entire(self) -> set[str]:
+        """The values of which no item is named: `item` for `{item}` and `{item.sku}`, but not for `{item[sku]}`."""
+        named = (_NAME.match(slot) for slot in self._slots)
+        return {found[1] for found in named if found is not None and found[2] != "["}
 
     def fill(self, values: Mapping[str, Any]) -> str:
         """The name, or a ValueError for whoever sent values that cannot be part of one."""

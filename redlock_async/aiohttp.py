@@ -169,6 +169,11 @@ def _check(route: web.AbstractRoute, redlock: Redlock) -> None:
                 f"the lock name '{recipe.template}' needs {', '.join(sorted(lacking))}, but {where} has no such "
                 "parameter; one of the query is {query[name]}, and a header {headers[name]}"
             )
+        if recipe.template.entire & (OTHERS - variables):
+            raise ConfigurationError(
+                f"the lock name '{recipe.template}' does not say which: a parameter of the query is {{query[name]}}, and "
+                "a header {headers[name]}"
+            )
 
 
 def _handlers(handler: object) -> Iterator[object]:

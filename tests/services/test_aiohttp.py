@@ -119,6 +119,26 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
             raise NotImplementedError
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("template", ["items:{query.sku}", "items:{query}", "{headers[webhook-id]}:{headers!r}"])
+async def test_a_name_with_the_query_as_a_whole_keeps_the_application_from_starting(template, nodes):
+    """It would be another one for each order of the parameters, or every request would be refused."""
+    app = application(nodes)
+    app.router.add_get("/items", locked(template)(name))
+    with pytest.raises(ConfigurationError, match=r"does not say which: .*\{query\[name\]\}"):
+        async with TestServer(app):
+            raise NotImplementedError
+
+
+@pytest.mark.asyncio
+async def test_a_parameter_of_the_path_may_be_called_query(nodes):
+    """Then it is that one."""
+    app = application(nodes)
+    app.router.add_get("/{query}", locked("searches:{query}")(name))
+    async with TestClient(TestServer(app)) as client:
+        assert await (await client.get("/a")).text() == "searches:a"
+
+
 def test_a_mistake_is_an_error_where_it_is_written():
     """As the module is imported."""
     for arguments, options, says in [

@@ -37,6 +37,7 @@ def test_attributes_items_conversions_and_braces():
     values = {"item": SimpleNamespace(sku="a"), "headers": {"webhook-id": "b"}, "number": 7}
     assert Template("{{{item.sku}}}:{headers[webhook-id]!r}:{number:03d}").fill(values) == "{a}:'b':007"
     assert Template("{item.sku} {number}").attributes == {("item", "sku")}
+    assert Template("{item.sku} {number:03d} {headers[x.y]} {a!r}{{").entire == {"item", "number", "a"}
     assert Template("constant").fill({}) == "constant"
 
 
