@@ -14,10 +14,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack, overload
 
 from . import ConfigurationError, Lease, Redlock
 from ._errors import shown
+from ._primitive import Primitive
 from ._problems import ERRORS, MEDIA_TYPE, Problems, refused
 from ._serving import Recipe, Using, check_client, opened
 from .locked import LockOptions
@@ -34,6 +35,8 @@ __all__ = ["REDLOCK", "client_ctx", "locked", "problem_middleware"]
 
 Arguments = TypeVarTuple("Arguments")
 Answer = TypeVar("Answer", bound=web.StreamResponse)
+L = TypeVar("L", bound=Lease)
+Given_co = TypeVar("Given_co", bound=Lease, covariant=True)
 
 REDLOCK = web.AppKey("REDLOCK", Redlock)  # aiohttp itself puts the module before it
 """Where the client is: `request.app[REDLOCK]`, or `request.config_dict[REDLOCK]` in a sub-application."""
@@ -65,12 +68,25 @@ def client_ctx(redlock: Redlock | None = None) -> Callable[[web.Application], As
     return living
 
 
-def locked(
-    template: str, *, using: Using | None = None, **options: Unpack[LockOptions]
-) -> Callable[
-    [Callable[[Unpack[Arguments], Lease], Awaitable[Answer]]],
-    Callable[[Unpack[Arguments]], Coroutine[Any, Any, Answer]],
-]:
+class Locked(Protocol[Given_co]):
+    """A decorator of handlers whose last argument is a lease of that type."""
+
+    def __call__(
+        self, handler: Callable[[Unpack[Arguments], Given_co], Awaitable[Answer]], /
+    ) -> Callable[[Unpack[Arguments]], Coroutine[Any, Any, Answer]]:
+        """The handler under a lock."""
+        ...
+
+
+@overload
+def locked(template: str, *, using: None = None, **options: Unpack[LockOptions]) -> Locked[Lease]: ...
+
+
+@overload
+def locked(template: str, *, using: Callable[[Redlock, str], Primitive[L]]) -> Locked[L]: ...
+
+
+def locked(template: str, *, using: Using | None = None, **options: Unpack[LockOptions]) -> Locked[Any]:
     """Run a handler under a lock; the lease is its last argument: `async def charge(request, lease)`.
 
     The name may use the parameters of the path, `{order_id}`, of the query, `{query[sku]}`, and headers,
@@ -82,7 +98,7 @@ def locked(
     recipe = Recipe(template, using, options)
 
     def decorate(
-        handler: Callable[[Unpack[Arguments], Lease], Awaitable[Answer]],
+        handler: Callable[[Unpack[Arguments], Any], Awaitable[Answer]],
     ) -> Callable[[Unpack[Arguments]], Coroutine[Any, Any, Answer]]:
         if not inspect.iscoroutinefunction(handler):
             called = getattr(handler, "__qualname__", handler)
@@ -171,8 +187,8 @@ def _check(route: web.AbstractRoute, redlock: Redlock) -> None:
             )
         if recipe.template.entire & (OTHERS - variables):
             raise ConfigurationError(
-                f"the lock name '{recipe.template}' does not say which: a parameter of the query is {{query[name]}}, and "
-                "a header {headers[name]}"
+                f"the lock name '{recipe.template}' does not say which: one of the query is {{query[name]}}, and a "
+                "header {headers[name]}"
             )
 
 

@@ -34,6 +34,7 @@ from redlock_async import (
     RedlockError,
     SemaphoreStatus,
     Statistics,
+    WriteLease,
     blocking,
     redlock,
 )
@@ -481,9 +482,22 @@ class View(web.View):
         return web.Response(text=f"{self.request.method} {lease.name}")
 
 
+@locked("orders:{order_id}", using=Redlock.write)
+async def writer(request: web.Request, lease: WriteLease) -> web.Response:
+    """The lease is of the kind that `using` makes."""
+    return web.Response(text=(await lease.downgrade()).name + request.path)
+
+
+@locked("orders:{order_id}")  # type: ignore[arg-type] # the plain lock has no downgrade
+async def no_writer(request: web.Request, lease: WriteLease) -> web.Response:
+    """And of no other."""
+    return web.Response(text=lease.name + request.path)
+
+
 async def handlers(request: web.Request, view: View) -> None:
     """They are called without the lease."""
     assert_type(await handler(request), web.Response)
+    assert_type(await writer(request), web.Response)
     assert_type(await view.get(), web.StreamResponse)
     application = web.Application(middlewares=[problem_middleware(held=423)])
     application.cleanup_ctx.append(client_ctx(made))
