@@ -141,7 +141,7 @@ class Stage:
         return client
 
     def _watch(self, event: Event) -> None:
-        if event.kind == "lost" and "the client was closed" in str(event.error):
+        if event.kind == "lost" and event.reason == "closed":
             self._forgotten.extend(event.names)
 
     def left(self) -> str | None:
