@@ -113,7 +113,9 @@ class Portal:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._closed:
-                raise RedlockError("the interpreter is ending: locks cannot be had any more, and those held were released")
+                raise RedlockError(
+                    "the interpreter is ending: locks cannot be had any more, and those held were released"
+                )
             if self._loop is None:
                 ready = closed_lock()
                 # A daemon, because the interpreter waits for others before it lets anybody close anything.

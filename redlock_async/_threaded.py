@@ -207,7 +207,9 @@ class Lock(Generic[L]):
     Cancellation: a thread that is interrupted by a signal while it waits (KeyboardInterrupt, a soft time limit) leaves
     nothing behind. Where the lease is its own already, but not yet in its block, the ttl is what ends it.
 
-    A lock object is cheap, holds no lease, and may be shared by threads.
+    A lock object is cheap, holds no lease, and may be shared by threads. But not for blocks that begin in one thread
+    and end in another, as those of generators do that web frameworks run in threads: these need a lock object each, for
+    nothing else tells whose block it is that ends.
     """
 
     __slots__ = ("_entered", "_kind", "_lock")
