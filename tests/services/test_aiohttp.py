@@ -171,7 +171,7 @@ async def test_one_at_a_time_and_then_it_is_free(nodes, eyes):
             assert await problem(response) == (409, "held")
             assert 3 <= int(response.headers["retry-after"]) <= 5
             assert "secret" not in await response.text()
-        assert len(eyes.keys()) == len(nodes)
+        assert len(eyes.keys()) > len(nodes) // 2
         app[LEAVE].set()
         async with client.post("/orders/8") as response:
             assert response.status == 200
@@ -237,7 +237,7 @@ async def test_a_client_that_hangs_up_leaves_no_key(nodes, eyes, eventually):
         _, writer = await asyncio.open_connection(host, port)
         writer.write(b"POST /orders/7 HTTP/1.1\r\nhost: app\r\n\r\n")
         await app[ENTERED].wait()
-        assert len(eyes.keys()) == len(nodes)
+        assert len(eyes.keys()) > len(nodes) // 2
         writer.transport.abort()
         await eventually(lambda: eyes.keys() == [])
     finally:
@@ -252,7 +252,7 @@ async def test_an_application_that_stops_takes_the_lock_from_a_handler(nodes, ey
     async with TestClient(TestServer(app, shutdown_timeout=0.01)) as client:
         request = asyncio.ensure_future(client.post("/orders/7"))
         await app[ENTERED].wait()
-        assert len(eyes.keys()) == len(nodes)
+        assert len(eyes.keys()) > len(nodes) // 2
     await asyncio.wait([request])
     assert request.exception() is not None
     assert eyes.keys() == []
