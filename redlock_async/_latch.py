@@ -36,12 +36,14 @@ class Count:
         What is reported is stored by a majority first, so that nobody is told less later.
         """
         look = await self._majority(engine, deadline, lambda: Look(engine, self, seen))
-        look.decided = True
         # As of now: what late answers add meanwhile is not stored by a majority.
         complete, ids = self.complete(seen), frozenset(seen.ids)
+        look.told = (complete, len(ids))
         if look.lacking:
             await self._majority(engine, deadline, lambda: Write(engine, self, ids, opening=complete))
-            seen.mended = not complete
+            # Once for what is known: a node that still lacks it can store nothing just now.
+            seen.mended = not complete and len(ids) > seen.stored
+            seen.stored = len(ids)
         return 0 if complete else self.of - len(ids)
 
     def complete(self, seen: Seen) -> bool:
@@ -78,19 +80,21 @@ class Count:
 class Seen:
     """What one who looks has seen so far. Events never become unhappened, so all that any node ever said counts."""
 
-    __slots__ = ("ids", "mended", "open")
+    __slots__ = ("ids", "mended", "open", "stored")
 
     def __init__(self) -> None:
         self.ids: set[bytes] = set()
         self.open = False
         self.mended = False
-        """Whether the last look ended with telling the nodes what some of them lacked."""
+        """Whether the last look ended with telling the nodes something for the first time that some of them lacked."""
+        self.stored = 0
+        """How many events they were told when they were told last."""
 
 
 class Look(Round):
     """What a majority has counted; a node that answers later and lacks something is told afterwards."""
 
-    __slots__ = ("_count", "_engine", "_replies", "_seen", "decided")
+    __slots__ = ("_count", "_engine", "_replies", "_seen", "told")
 
     operation = "latch"
 
@@ -102,8 +106,12 @@ class Look(Round):
         self._seen = seen
         self._replies: list[tuple[int, int]] = []
         """Of each node that answered: whether it is open there, and how many events it has."""
-        self.decided = False
-        """Whether what a majority lacks is seen to already."""
+        self.told: tuple[bool, int] | None = None
+        """Whether it is open, and how many events there are: as the caller was told, once a majority stores it."""
+
+    def may_send_again(self, bit: int) -> bool:  # noqa: ARG002 - Round's signature
+        # Late it does no harm, and has one node more report what changes there.
+        return True
 
     def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
         if isinstance(reply, bytes):
@@ -123,9 +131,14 @@ class Look(Round):
         return any(opened < least[0] or number < least[1] for opened, number in self._replies)
 
     def concluded(self) -> None:
-        if self.decided and self.lacking:
-            opening = self._count.complete(self._seen)
-            Write(self._engine, self._count, self._seen.ids, opening=opening).ask_all()
+        if self.told is None:
+            return
+        complete = self._count.complete(self._seen)
+        if self.lacking:
+            Write(self._engine, self._count, self._seen.ids, opening=complete).ask_all()
+        if (complete, len(self._seen.ids)) > self.told:
+            # A late answer had news. No node reports it to us: there it was read, and here we write it ourselves.
+            self._engine.own_change(self._count.keys[0])
 
 
 class Write(Round):

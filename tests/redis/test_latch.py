@@ -300,3 +300,23 @@ async def test_a_node_that_lost_its_data_neither_opens_nor_shuts_it(cluster):
             await until_all_are_up(redlock)
             assert await latch.remaining() == 0
             await same.wait(timeout=0)
+
+
+async def test_a_master_that_can_store_nothing_is_not_told_again_and_again(nodes, eyes):
+    """It lacks an event each time that it is looked at: waiting costs the others no more than without it."""
+    async with Redlock(nodes) as redlock:
+        await redlock.status()
+        full = eyes.clients[0]
+        full.config_set("maxmemory", 1)
+        try:
+            latch = redlock.latch("x", count=2)
+            await latch.count_down("a")
+            waiting = asyncio.create_task(latch.wait(timeout=10))
+            await asyncio.sleep(0.3)  # until it waits
+            before = looks(eyes)
+            await asyncio.sleep(1)
+            assert max(after - earlier for earlier, after in zip(before, looks(eyes), strict=True)) <= 1
+        finally:
+            full.config_set("maxmemory", 0)
+        await latch.count_down("b")
+        await asyncio.wait_for(waiting, 1)

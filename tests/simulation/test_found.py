@@ -335,3 +335,31 @@ def test_a_change_of_permits_that_failed_is_taken_back_when_it_says_so(away):
         simulation.run()
         for process in (*operators, last):
             process.result()
+
+
+def test_who_waits_for_a_latch_hears_of_news_in_a_late_answer():
+    """The nodes report nothing more of it: there it was read already, and the others are told by the waiter itself."""
+    opened = []
+
+    async def wait():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1 - simulation.now)
+            await redlock.latch("x", count=1).wait()
+            opened.append(simulation.now)
+
+    async def count():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1.015 - simulation.now)  # two masters have been looked at, and the third not yet
+            await redlock.latch("x", count=1).count_down("a")
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        waiter, counter = simulation.process(wait), simulation.process(count)
+        simulation.delay(2, 0.03, waiter)
+        simulation.at(1.012, simulation.hold, 0, counter)
+        simulation.at(1.012, simulation.hold_replies, 1, waiter)
+        simulation.run(20)
+        waiter.result()
+    assert opened
+    assert opened[0] < 1.5
