@@ -39,8 +39,8 @@ class Template:
 
     The name is the one that `Redlock.locked` makes of the same template and values, so that a service and a worker who
     use the same template exclude each other. Hence nothing is escaped: values that make a name which other values make
-    as well are refused. Of `"{tenant}:{order}"` that is a tenant with a colon in it. What is not a text is written as one:
-    an optional value that is not there makes the name that the text "None" makes.
+    as well are refused. Of `"{tenant}:{order}"` that is a tenant with a colon in it. What is not a text is written as
+    one: an optional value that is not there makes the name that the text "None" makes.
     """
 
     def __init__(self, text: str) -> None:
