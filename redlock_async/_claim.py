@@ -94,6 +94,11 @@ class Claim:
         """Under which keys a lease is found: when a node reports one changed, the lease is looked at at once."""
         raise NotImplementedError
 
+    @property
+    def written(self) -> tuple[bytes, ...]:
+        """The keys that an attempt sets where it is granted: until it gives that back, they may stop others."""
+        return self.held_by(b"")
+
     # Words for the nodes
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:

@@ -37,6 +37,9 @@ class Arena(Ground, Protocol):
     def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
         """Send releases to those nodes."""
 
+    def gave_up(self, contest: Contest, keys: Sequence[bytes], nodes: int) -> None:
+        """Tell the others of this process that an attempt has given back what it had on those nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chance:
@@ -177,6 +180,7 @@ class Contest:
 
     def _give_back(self, round_: Acquire) -> None:
         self._ground.give_back(self._claim, self._token, round_.reached)
+        self._ground.gave_up(self, self._claim.written, round_.holders)
 
     # Between attempts
 
@@ -297,8 +301,8 @@ class Contest:
         """A node reports the lock changed there. A quorum of such reports, or a moment without more, wakes us."""
         if key is not None:
             self._claim.changed(key)
-        if self._round is None:
-            return
+        if self._round is None or node in self._round.fences:
+            return  # nothing there is in the way: it was granted
         enough = self._round.freed(node)
         if self._wake is not None:
             if enough:

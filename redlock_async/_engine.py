@@ -412,6 +412,16 @@ class Engine:
         round_.send(reached)
         return round_
 
+    def gave_up(self, contest: Contest, keys: Sequence[bytes], nodes: int) -> None:
+        """Tell the others of this process that an attempt has given back what it had on those nodes."""
+        # To them the nodes do not report it: it was we who changed it.
+        for key in keys:
+            for other in self._contests(key):
+                if other is not contest:
+                    for node in self.nodes:
+                        if node.bit & nodes:
+                            other.freed(node.index, key)
+
     def tell_all(self, command: Command, keep: float, but: int = 0) -> None:
         """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds.
 

@@ -83,6 +83,10 @@ class Read(Claim):
         # No key of the nodes: what they report of the lock key is that some reader stayed on, which is nobody's loss.
         return (self.key + b"\0" + token,)
 
+    @property
+    def written(self) -> tuple[bytes, ...]:
+        return (self.key,)
+
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         keys = (self.key, self._readers, self._hint, self._fence)
         return Call("read_acquire", len(keys), *keys, token, ttl_ms, READERS, candidate)

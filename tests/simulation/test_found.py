@@ -9,9 +9,11 @@ from recorder import Recorder
 from schedules import Fault, Job, Schedule
 
 from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock, RedlockError, _contest
+from redlock_async._keys import Keys
 from redlock_async._line import SIGNS
 from redlock_async._queue import SHORTEST_PLACE
 from redlock_async._renewal import Renewals
+from redlock_async._wire import pack
 from redlock_async.testing.simulation import Simulation
 
 
@@ -363,3 +365,41 @@ def test_who_waits_for_a_latch_hears_of_news_in_a_late_answer():
         waiter.result()
     assert opened
     assert opened[0] < 1.5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_failed_attempt_tells_the_others_of_its_process_what_it_gives_back(seed, monkeypatch):
+    """The nodes do not: it was our own connection that deleted it. Who was stopped by it would wait for long."""
+    monkeypatch.setattr(_contest, "RACES", 0)
+    got = []
+
+    async def hold():
+        async with Redlock(simulation.urls) as redlock:
+            lease = await redlock.semaphore("x", permits=2).acquire(count=2)
+            await asyncio.sleep(1 - simulation.now)
+            await lease.release()
+
+    async def wait():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(0.5 - simulation.now)
+            semaphore = redlock.semaphore("x", permits=2)
+            async with asyncio.TaskGroup() as group:
+                # By two masters it is held back; the one that both ask first it is granted a slot, and stops the other.
+                fewer = group.create_task(semaphore.acquire(wait=5))
+                await asyncio.sleep(0)
+                await (await semaphore.acquire(count=2)).release()
+                got.append(simulation.now)
+                await (await fewer).release()
+
+    with Simulation(nodes=3, seed=seed) as simulation:
+        for machine in simulation.machines[1:]:
+            _, hint = Keys("").semaphore("x")
+            session = machine.master.connect(lambda *_: None)
+            machine.master.receive(session, pack(("SET", hint, "2:of one who died waiting", "PX", 3000)))
+        holder, waiter = simulation.process(hold), simulation.process(wait)
+        simulation.run(20)
+        holder.result()
+        waiter.result()
+    assert got
+    assert got[0] < 1.2
