@@ -13,6 +13,13 @@ from typing import ClassVar, Protocol, Self
 from ._round import Voters
 from ._scripts import Command
 
+HINT_MS = 3000
+"""How long a hint lasts that is not kept alive. One who waits leaves it on the nodes to hold back others who would pass
+it for ever; so long do they wait behind one that died waiting."""
+
+REFRESH = 1.0
+"""Seconds after which whoever has left a hint asks again, at the latest, to keep it alive."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 from zlib import crc32
 
-from ._claim import Claim, Ground, Held
+from ._claim import HINT_MS, REFRESH, Claim, Ground, Held
 from ._keys import Keys
 from ._mutex import Mutex
 from ._scripts import Call, Command, DeleteIfEqual
@@ -38,12 +38,6 @@ READERS = b"0" * 32 + b":readers"
 
 WAITING = b"0" * 32 + b":a waiting writer"
 """Who is named when readers are held out for a writer that is not in yet."""
-
-REFRESH = 1.0
-"""Seconds after which a writer that waits for readers asks again, at the latest, to keep its hint alive."""
-
-HINT_MS = 3000
-"""How long a hint lasts that is not kept alive: so long do new readers wait for a writer that died waiting."""
 
 
 @dataclass(frozen=True, slots=True)

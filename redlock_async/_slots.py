@@ -10,15 +10,16 @@ has others, so that those who want many cannot deadlock.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import ClassVar, Self
 from zlib import crc32
 
-from ._claim import Claim, Ground, Held
+from ._claim import HINT_MS, REFRESH, Claim, Ground, Held
 from ._errors import ConfigurationError, shown
 from ._keys import Keys
 from ._scripts import Call, Command, DeleteIfEqual
@@ -34,8 +35,8 @@ PATIENCE = 16
 """Waits in vain after which one who wants several slots holds back those who want fewer: they would pass it for ever,
 taking each slot as it is freed, before there are enough."""
 
-HINT_MS = 3000
-"""How long it holds them back at a time. One whose process died waiting does so, too."""
+LONGEST_PATIENCE = 3.0
+"""Seconds after which it does so at the latest, behind holders that keep their slots for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ class Taken(Held):
     free: tuple[int, ...] = ()
     bound: int = 0
     """The number of permits that node remembers, when it must see as many slots before it can forget it."""
+    enough_in: float | None = None
+    """Seconds until then, where `expires_in` is sooner: when to hold others back."""
+
+    @property
+    def ends_in(self) -> float | None:
+        return self.enough_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +66,8 @@ class Slots(Claim):
     """So many of a semaphore's slots, whichever they are, until some are won; then those."""
 
     __slots__ = (
-        "_bound", "_candidates", "_free", "_hint", "_keys", "_mark", "_races", "_seen", "_waits", "count", "fenced",
-        "names", "permits", "preference", "slots", "turns", "watched",
+        "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_now", "_races", "_seen", "_waits",
+        "count", "fenced", "names", "permits", "preference", "slots", "turns", "watched",
     )  # fmt: skip
 
     kind: ClassVar[str] = "semaphore"
@@ -104,19 +111,26 @@ class Slots(Claim):
         """Which slots each node has said to be free since the last wait."""
         self._races = 0
         self._waits = 0
-        """Waits in vain since others were held back."""
         self._mark = b""
         """What our hint holds, once we have left one."""
+        self._hint_at = math.inf
+        """When to leave it, or to keep it alive."""
 
-    def begin(self, ground: Ground) -> Self:  # noqa: ARG002 - Claim's signature
+    def begin(self, ground: Ground) -> Self:
         mine = copy(self)
-        mine._start()  # noqa: SLF001 - a copy of ourselves
+        mine._begin(ground.now)  # noqa: SLF001 - a copy of ourselves
         return mine
+
+    def _begin(self, now: Callable[[], float]) -> None:
+        self._start()
+        self._now = now
+        if self.count > 1:
+            self._hint_at = now() + LONGEST_PATIENCE
 
     @property
     def probes(self) -> bool:
         # An attempt that leaves a hint is wanted on all nodes.
-        return self.count == 1 or self._waits < PATIENCE
+        return self._now() < self._hint_at
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - one holder a slot
         return tuple(self.watched[slot] for slot in self.slots)
@@ -153,6 +167,8 @@ class Slots(Claim):
             return True
         if self.count > 1:
             self._waits += 1
+            if self._waits == PATIENCE:
+                self._hint_at = min(self._hint_at, self._now())
             if likely:
                 self._candidates = likely  # and those that are freed meanwhile
         self._races = 0
@@ -174,9 +190,10 @@ class Slots(Claim):
         return self._ask(token, ttl_ms, candidate, b"")
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        if self._waits < PATIENCE:
+        now = self._now()
+        if now < self._hint_at:
             return self._ask(token, ttl_ms, candidate, b"")
-        self._waits = 0
+        self._hint_at = now + REFRESH
         self._mark = self._mark or b"%d:%b" % (self.count, token)
         return self._ask(token, ttl_ms, candidate, self._mark)
 
@@ -236,14 +253,16 @@ class Slots(Claim):
                 raise ValueError
             return Taken(None, None, bound=bound)
         holder, ttl_ms, *free = reply
-        expires_in = ttl_ms / 1000 if ttl_ms >= 0 else None
+        expires_in = ends_in = ttl_ms / 1000 if ttl_ms >= 0 else None
+        if expires_in is not None:
+            expires_in = min(expires_in, max(self._hint_at - self._now(), 0.0))
         if type(holder) is int:
             (hint,) = free
-            return Ahead(hint.partition(b":")[2], expires_in)
+            return Ahead(hint.partition(b":")[2], expires_in, enough_in=ends_in)
         numbers = {*map(type, free)} <= {int} and (not free or 0 <= min(free) <= max(free) < self.permits)
         if holder is None or not numbers:
             raise ValueError
-        return Taken(holder, expires_in, free=tuple(free))
+        return Taken(holder, expires_in, enough_in=ends_in, free=tuple(free))
 
 
 class AllSlots(Slots):

@@ -21,8 +21,8 @@ class Semaphore(Primitive[Lease]):
     attempt names all the slots to every node, and one that finds its slot taken makes the node read them all: keep
     `permits` in the tens or low hundreds. Waiters are woken by the release of any slot, and by each renewal of one.
     There is no order. One who wants many may be passed by those who want few, as each slot that is freed is enough for
-    them: after sixteen waits in vain it holds back all who want fewer, for up to three seconds at a time. So it gets in
-    among holders that keep their slots for less than that; behind longer ones it may wait for long.
+    them. After sixteen waits in vain, or three seconds, it holds back all who want fewer until it is in or gives up:
+    they wait meanwhile even where a slot is free, and up to three seconds behind one that died waiting.
     Cancellation: cancelling `acquire` is prompt and leaves no slot taken on any node.
     """
 

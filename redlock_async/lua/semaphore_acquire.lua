@@ -41,8 +41,8 @@ end
 if not holder then
   for i = 8, #ARGV do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end
 else
-  -- Not at every attempt: each time it changes, those that it holds back are told.
-  if ARGV[6] ~= '' and ahead < wanted then
+  -- Once a second at most: each time it changes, those that it holds back are told.
+  if ARGV[6] ~= '' and (ahead < wanted or hint == ARGV[6]) then
     redis.call('SET', KEYS[2], ARGV[6], 'PX', ARGV[7])
     -- For others of the same process: our own write disarmed client tracking on it.
     redis.call('EXISTS', KEYS[2])

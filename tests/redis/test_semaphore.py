@@ -21,8 +21,8 @@ from redlock_async import (
     NotHeld,
     QuorumUnavailable,
     Redlock,
+    _slots,
 )
-from redlock_async._slots import PATIENCE
 
 CONTENDER = str(Path(__file__).with_name("semaphore_contender.py"))
 
@@ -456,7 +456,7 @@ async def test_who_is_held_back_is_told_and_let_in_afterwards(nodes, eyes):
                 waiting = asyncio.create_task(one.semaphore("x", permits=4).acquire(count=3))
                 await asyncio.sleep(0.05)
                 ((contest,),) = ({*each} for key, each in one._running.contests.items() if key.endswith(b":{x}"))
-                contest._claim._waits = PATIENCE
+                contest._claim._hint_at = 0.0
                 contest.wake()
                 await asyncio.sleep(0.05)
                 with pytest.raises(LockTimeout, match="behind patient"):
@@ -480,6 +480,34 @@ async def test_who_is_held_back_is_told_and_let_in_afterwards(nodes, eyes):
         started = time.monotonic()
         async with two.semaphore("x", permits=4):
             assert 0.25 < time.monotonic() - started < 0.45
+
+
+@pytest.mark.asyncio
+async def test_who_wants_many_is_not_passed_behind_one_who_keeps_its_slot_for_long(nodes, monkeypatch):
+    """Its hint is kept alive: those who want fewer wait with a slot free, and come behind it."""
+    monkeypatch.setattr(_slots, "LONGEST_PATIENCE", 0.05)
+    monkeypatch.setattr(_slots, "HINT_MS", 300)
+    monkeypatch.setattr(_slots, "REFRESH", 0.1)
+    got = []
+
+    async def take(client, name, count):
+        lease = await client.semaphore("x", permits=2).acquire(count=count)
+        got.append(name)
+        await lease.release()
+
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        held = await two.semaphore("x", permits=2).acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(take(one, "many", 2))
+            await asyncio.sleep(0.2)
+            for client in (one, two):
+                group.create_task(take(client, "few", 1))
+            await asyncio.sleep(1)
+            assert got == []
+            released = time.monotonic()
+            await held.release()
+        assert time.monotonic() - released < 0.1
+    assert got == ["many", "few", "few"]
 
 
 @pytest.mark.asyncio

@@ -24,10 +24,10 @@ from schedules import (
 from schedules import faults as any_faults
 
 from redlock_async import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable
+from redlock_async._claim import HINT_MS, REFRESH
 from redlock_async._keys import RESERVED
 from redlock_async._queue import SHORTEST_PLACE
-from redlock_async._readwrite import HINT_MS, REFRESH
-from redlock_async._slots import HINT_MS as BACK_MS
+from redlock_async._slots import LONGEST_PATIENCE
 from redlock_async._wire import pack
 from redlock_async.testing import Hold, Violation
 
@@ -173,7 +173,7 @@ class KindRun(Run):
                 if "fair" in kinds:
                     left = max(left, SHORTEST_PLACE)
                 if any(job.slots > 1 for job in self.schedule.jobs[fault.target]):
-                    left = max(left, BACK_MS / 1000)
+                    left = max(left, HINT_MS / 1000)
                 yield from [(fault.at, fault.at + fault.seconds + left + RUSH)] * self.depth(attempt)
 
     # What processes do
@@ -759,8 +759,9 @@ def semaphore(seed):
             return replace(job, permits=permits + 1 if luck.random() < odd else permits, slots=slots)
 
         return of_kind("semaphore", family(seed, ("semaphore",)), turn)
-    if luck.random() < 0.08:
-        return _few_and_many(seed, luck)
+    which = luck.random()
+    if which < 0.1:
+        return _few_and_many(seed, luck, long=which >= 0.08)
     ttl, span, odd = luck.choice((0.5, 2.0)), luck.choice((0.0, 0.3, 2.0)), luck.choice((0.0, 0.0, 0.3))
     several = luck.choice((0.0, 0.3, 0.8))
 
@@ -779,10 +780,10 @@ def semaphore(seed):
     return strike(luck, schedule, luck.choice((0, 0, 1)))
 
 
-def _few_and_many(seed, luck):
+def _few_and_many(seed, luck, *, long):
     """Those who want one slot come and go without end; one or two want nearly all, and get them."""
-    permits, gap = luck.choice((2, 3, 4)), luck.uniform(0.1, 0.15)
-    number = int(6 / gap)
+    permits, gap = luck.choice((2, 3, 4)), luck.uniform(0.1, 0.15) * (LONG if long else 1)
+    number = int((20 if long else 6) / gap)
 
     def small(index):
         return Task("semaphore", "x", index * gap, 2.0, 20.0, gap * luck.uniform(1, 2) * permits, permits=permits)
@@ -792,11 +793,17 @@ def _few_and_many(seed, luck):
         cancel_after = luck.uniform(0.5, 4) if luck.random() < 0.2 else None
         many = Task("semaphore", "x", luck.uniform(0.3, 1), 2.0, 30.0, 0.1, cancel_after=cancel_after, permits=permits)
         jobs.append((replace(many, slots=luck.randint(2, permits)),))
-    return calm(seed, luck, "semaphore", jobs, bound=SEMAPHORE_BOUND, passed=PASSED)
+    return calm(seed, luck, "semaphore", jobs, bound=SEMAPHORE_BOUND, passed=PASSED_LONG if long else PASSED)
 
 
 PASSED = 5.0
-"""Seconds for which those who want few may pass one who wants many, where they hold their slots for one at most."""
+"""Seconds for which those who want few may pass one who wants many, where they hold their slots for 1.2 at most."""
+
+LONG = 6
+"""How many times as long they hold them, and as seldom they come, where a hint does not last until there are enough."""
+
+PASSED_LONG = LONGEST_PATIENCE + LONG * 1.2 + 1.5
+"""The same then: its patience, those who are in by then, and a little."""
 
 KEEPING = ("pause", "kill", "kill silently", "restart", "reset", "cut", "hold", "hold replies", "black hole", "delay")
 """What happens to a master that keeps its data."""

@@ -273,7 +273,14 @@ def one_register_for_several_slots():
 @mutant("semaphore")
 def those_who_want_few_are_not_held_back():
     """They pass one who wants many for as long as they come."""
-    with patch.object(_slots, "PATIENCE", 10**9):
+    with patch.object(_slots, "PATIENCE", 10**9), patch.object(_slots, "LONGEST_PATIENCE", 10**9):
+        yield
+
+
+@mutant("semaphore")
+def they_are_held_back_only_for_a_moment():
+    """The hint is not kept alive until there are enough."""
+    with patch.object(_slots, "REFRESH", 10**9):
         yield
 
 

@@ -6,19 +6,33 @@ import hiredis
 import pytest
 
 from redlock_async import ConfigurationError
-from redlock_async._claim import Held
+from redlock_async._claim import REFRESH, Held
 from redlock_async._errors import KeyConflict, NodeRefused
 from redlock_async._keys import Keys
 from redlock_async._replies import failure
 from redlock_async._round import Round
 from redlock_async._scripts import Dialect, script
-from redlock_async._slots import MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached, slots
+from redlock_async._slots import LONGEST_PATIENCE, MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached, slots
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
 BOUND = b"n:redlock-async:semaphore:{x}"
 HINT = b"n:redlock-async:semaphore-hint:{x}"
 SLOTS = [BOUND + b":%d" % number for number in range(1000)]
+
+
+class Clock:
+    """What a claim may use of its client: a clock that stands still unless it is set."""
+
+    def __init__(self):
+        self.at = 1000.0
+
+    def now(self):
+        """Read it."""
+        return self.at
+
+
+GROUND = Clock()
 
 
 def sent(command, dialect=Dialect.PLAIN):
@@ -77,7 +91,7 @@ def test_permits_are_as_many_keys(permits):
 def test_only_a_single_permit_keeps_the_process_waiting(permits):
     """With more, the next task asks for another slot as soon as one has its own."""
     claim = slots(KEYS, "x", permits, fenced=True)
-    assert claim.exclusive is claim.begin(None).exclusive is (permits == 1)
+    assert claim.exclusive is claim.begin(GROUND).exclusive is (permits == 1)
     assert detached(KEYS, ["x"], claim.details(), fenced=True).exclusive is (permits == 1)
 
 
@@ -167,15 +181,15 @@ def test_what_is_handed_on():
 
 def test_replies():
     """A list says who is in the way, until when at the earliest, and what is free."""
-    claim = at(0)
-    assert claim.refusal([b"t", 1500]) == Taken(b"t", 1.5, free=())
+    claim = at(0).begin(GROUND)
+    assert claim.refusal([b"t", 1500]) == Taken(b"t", 1.5, enough_in=1.5)
     assert claim.refusal([b"t", -1, 0, 2]) == Taken(b"t", None, free=(0, 2))
     assert isinstance(claim.refusal([b"t", 0]), Held)
 
 
 def test_a_larger_number_left_behind_makes_it_show_all_those_slots():
     """Once; then the node knows whether any of them is held."""
-    claim = Slots(KEYS, "x", 2, fenced=False).begin(None)
+    claim = Slots(KEYS, "x", 2, fenced=False).begin(GROUND)
     assert claim.again({0: claim.refusal([5]), 1: claim.refusal([3])}, 3)
     asked = sent(claim.contend(TOKEN, 9, 1))
     assert asked[2:12] == [b"7", BOUND, HINT, *SLOTS[:5], b"2", b"5"]
@@ -218,13 +232,13 @@ def test_when_it_is_hopeless(answers, hopeless, kind, last):
 def test_contenders_spread():
     """With nothing known, every slot is somebody's first."""
     claim = Slots(KEYS, "x", 4, fenced=True)
-    assert {tried(claim.begin(None), token) for token in TOKENS} == {0, 1, 2, 3}
+    assert {tried(claim.begin(GROUND), token) for token in TOKENS} == {0, 1, 2, 3}
 
 
 def test_each_acquire_has_its_own_claim():
     """What one learns or wins does not change another's."""
     parent = Slots(KEYS, "x", 100, fenced=True)
-    one, two = parent.begin(None), parent.begin(None)
+    one, two = parent.begin(GROUND), parent.begin(GROUND)
     one.changed(SLOTS[7])
     assert tried(one) == 7
     assert {tried(two, token) for token in TOKENS} != {7}
@@ -235,7 +249,7 @@ def test_each_acquire_has_its_own_claim():
 
 def test_a_slot_that_changed_is_tried_next():
     """One of them, where several have."""
-    claim = Slots(KEYS, "x", 10, fenced=True)
+    claim = Slots(KEYS, "x", 10, fenced=True).begin(GROUND)
     claim.changed(SLOTS[7])
     assert tried(claim) == 7
     seen = set()
@@ -251,7 +265,7 @@ def test_every_view_of_three_slots(answered):
     """Whatever the nodes that refused say is free: again, and at a slot free on most of them, iff there is one."""
     subsets = [free for size in range(3) for free in combinations(range(3), size)]
     for views in product(subsets, repeat=answered):
-        claim = Slots(KEYS, "x", 3, fenced=True).begin(None)
+        claim = Slots(KEYS, "x", 3, fenced=True).begin(GROUND)
         votes = [sum(slot in free for free in views) for slot in range(3)]
         refusals = {node: Taken(b"t", 1.0, free=free) for node, free in enumerate(views)}
         assert claim.again(refusals, 3) is (2 * max(votes) > answered)
@@ -261,7 +275,7 @@ def test_every_view_of_three_slots(answered):
 
 def test_what_was_learnt_adds_up_until_a_wait():
     """Nodes that did not refuse the second attempt still count as they were."""
-    claim = Slots(KEYS, "x", 3, fenced=True).begin(None)
+    claim = Slots(KEYS, "x", 3, fenced=True).begin(GROUND)
     assert claim.again({node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}, 3)
     assert tried(claim) == 1
     assert not claim.again({node: Taken(b"u", 1.0) for node in (2, 3, 4)}, 3)
@@ -270,7 +284,7 @@ def test_what_was_learnt_adds_up_until_a_wait():
 
 def test_lost_races_end_in_a_wait():
     """Slots that always seem free and never are do not make it ask for ever."""
-    claim = Slots(KEYS, "x", 2, fenced=True).begin(None)
+    claim = Slots(KEYS, "x", 2, fenced=True).begin(GROUND)
     refusals = {node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}
     answers = [claim.again(refusals, 3) for _ in range(2 * RACES + 2)]
     assert answers == [*[True] * RACES, False] * 2
@@ -291,7 +305,7 @@ def test_so_many_are_asked_for_and_those_that_seem_free_first(known):
     """All different, and others only where those do not suffice."""
     seen = set()
     for token in TOKENS:
-        claim = slots(KEYS, "x", 10, fenced=True).wanting(3).begin(None)
+        claim = slots(KEYS, "x", 10, fenced=True).wanting(3).begin(GROUND)
         for slot in known:
             claim.changed(SLOTS[slot])
         claim.contend(token, 1, 1)
@@ -306,7 +320,7 @@ def test_every_view_of_four_slots_by_one_who_wants_two(answered):
     """Again, and at slots free on most of those that told, iff there are two."""
     subsets = [free for size in range(4) for free in combinations(range(4), size)]
     for views in product(subsets, repeat=answered):
-        claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(None)
+        claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(GROUND)
         free = {slot for slot in range(4) if 2 * sum(slot in view for view in views) > answered}
         again = claim.again({node: Taken(b"t", 1.0, free=view) for node, view in enumerate(views)}, 3)
         assert again is (len(free) >= 2)
@@ -320,25 +334,47 @@ def test_all_the_slots_there_are_keep_the_process_waiting():
     assert [claim.wanting(count).exclusive for count in range(1, 5)] == [False, False, False, True]
 
 
+def hint(claim, token=TOKEN):
+    """What the next attempt leaves if it is refused."""
+    return sent(claim.contend(token, 9, 1))[-2 - claim.count]
+
+
 def test_one_who_waits_in_vain_for_many_leaves_a_hint():
     """Who wants one slot never does; the hint is its own, withdrawn in the end, and left on all nodes."""
     for count in (1, 2):
-        claim = slots(KEYS, "x", 4, fenced=True).wanting(count).begin(None)
+        claim = slots(KEYS, "x", 4, fenced=True).wanting(count).begin(GROUND)
         for _ in range(PATIENCE):
             assert claim.probes
-            assert sent(claim.contend(TOKEN, 9, 1))[-2 - count] == b""
+            assert hint(claim) == b""
             assert claim.withdraw() is None
             assert not claim.again({0: Taken(b"t", 1.0)}, 1)
-        left = sent(claim.contend(TOKEN, 9, 1))[-2 - count]
-        assert left == (b"" if count == 1 else b"2:" + TOKEN)
+        assert claim.probes is (count == 1)
+        assert hint(claim) == (b"" if count == 1 else b"2:" + TOKEN)
     assert sent(claim.withdraw(), Dialect.DELIFEQ) == [b"DELIFEQ", HINT, b"2:" + TOKEN]
-    assert sent(claim.contend(b"another", 9, 1))[-4] == b"", "patient again"
+
+
+def test_one_who_waits_for_long_leaves_a_hint_and_keeps_it_alive():
+    """It asks again in time for that, whenever there will be enough: that is told to whoever asks for how long."""
+    clock = Clock()
+    claim = slots(KEYS, "x", 4, fenced=True).wanting(2).begin(clock)
+    for wait in (LONGEST_PATIENCE, REFRESH, REFRESH):
+        assert claim.probes
+        assert hint(claim, b"another") == b""
+        for reply in ([b"t", 60_000, 3], [3, 60_000, b"3:" + TOKEN]):
+            held = claim.refusal(reply)
+            assert (held.expires_in, held.ends_in) == (wait, 60.0)
+        assert claim.refusal([b"t", 400]).expires_in == 0.4
+        clock.at += wait
+        assert claim.refusal([b"t", 60_000]).expires_in == 0.0
+        assert not claim.probes
+        assert hint(claim) == b"2:" + TOKEN
+        assert not claim.again({0: Taken(b"t", 1.0)}, 1)
 
 
 def test_who_is_held_back_is_told_by_whom():
     """Not by a holder."""
-    held = at(0).refusal([3, 2500, b"3:" + TOKEN])
+    held = at(0).begin(GROUND).refusal([3, 2500, b"3:" + TOKEN])
     assert (held.token, held.expires_in, held.ahead, held.free) == (TOKEN, 2.5, True, ())
-    claim = at(0).begin(None)
+    claim = at(0).begin(GROUND)
     claim.changed(HINT)
-    assert {tried(claim.begin(None), token) for token in TOKENS} == {0, 1, 2}
+    assert {tried(claim.begin(GROUND), token) for token in TOKENS} == {0, 1, 2}
