@@ -7,6 +7,7 @@ handshake our own protocol takes the transport over. Its retries stay off: a re-
 from __future__ import annotations
 
 import asyncio
+import re
 from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -36,6 +37,12 @@ _NOT_OURS = (
 )  # fmt: skip
 
 
+_HOST = re.compile(r"[a-zA-Z0-9.-]+:\d{1,5}")
+"""What is given most often in place of a URL."""
+
+_MALFORMED = "(a malformed URL)"
+
+
 def hide_password(url: str) -> str:
     """A URL as it may be shown: what might be part of a password that should have been escaped is left out."""
     scheme, colon, rest = url.partition("://")
@@ -43,10 +50,12 @@ def hide_password(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return f"{scheme}://..." if colon else "(a malformed URL)"
+        return f"{scheme}://..." if colon else _MALFORMED
+    if not colon and _HOST.fullmatch(url):
+        return url
     behind = rest.removeprefix(parts.netloc)
     if not colon or "@" in behind:
-        return f"{scheme}://..." if colon else "(a malformed URL)"
+        return f"{scheme}://..." if colon else _MALFORMED
     user = "***@" if "@" in parts.netloc else ""
     return f"{scheme}://{user}{parts.hostname or ''}{'' if port is None else f':{port}'}{parts.path}"
 

@@ -16,7 +16,7 @@ import redlock_async
 from ._errors import ConfigurationError, shown
 from ._primitive import Primitive
 from ._settings import Options
-from ._template import Template
+from ._template import BadValueError, Template
 from .client import Redlock
 from .locked import LockOptions
 
@@ -88,10 +88,17 @@ class Recipe:
             )
 
     def make(self, client: Redlock, values: Mapping[str, Any]) -> Primitive[Any]:
-        """The lock of a request, or a ValueError that says why its values cannot name one."""
+        """The lock of a request, or BadValueError, which says why its values cannot name one."""
         name = self.template.fill(values)
         try:
             return self._using(client, name)
-        except ConfigurationError as exc:
-            # All else was checked before: what is wrong is the name.
-            raise ValueError("the lock's name would be empty, too long, or one of the library's own") from exc
+        except ConfigurationError:
+            _check_name(client, name)
+            raise  # what `using` does is the service's business, not that of whoever sent the request
+
+
+def _check_name(client: Redlock, name: str) -> None:
+    try:
+        client(name)
+    except ConfigurationError as exc:
+        raise BadValueError("the lock's name would be empty, too long, or one of the library's own") from exc

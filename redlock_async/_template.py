@@ -9,8 +9,13 @@ from typing import Any
 
 from ._errors import ConfigurationError, shown
 
-_FIELD = re.compile(r"\{(\w+)\.(\w+)")
-_NAME = re.compile(r"\{(\w+)(.)")
+_FORMATTER = string.Formatter()
+_ATTRIBUTE = re.compile(r"(\w+)\.(\w+)")
+_NAME = re.compile(r"(\w+)(.?)")
+
+
+class BadValueError(ValueError):
+    """What a stranger sent cannot be part of a lock's name."""
 
 
 def fields(template: str) -> set[str]:
@@ -28,7 +33,7 @@ def fields(template: str) -> set[str]:
 
 
 def _parse(template: str) -> Iterator[str]:
-    for _, field, specification, _ in string.Formatter().parse(template):
+    for _, field, specification, _ in _FORMATTER.parse(template):
         if field is not None:
             yield field
             yield from _parse(specification or "")  # as in {user_id:{width}}
@@ -40,16 +45,17 @@ class Template:
     The name is the one that `Redlock.locked` makes of the same template and values, so that a service and a worker who
     use the same template exclude each other. Hence nothing is escaped: values that make a name which other values make
     as well are refused. Of `"{tenant}:{order}"` that is a tenant with a colon in it. What is not a text is written as
-    one: an optional value that is not there makes the name that the text "None" makes.
+    one; but an optional value that is not there is refused, for its name would be that of the text "None".
     """
 
     def __init__(self, text: str) -> None:
         self.fields = frozenset(fields(text))
         self._text = text
-        self._slots: list[str] = []
+        self._places: list[tuple[str, str]] = []
+        """Each as which value it names, and in whole."""
         self._between = [""]
         """What stands before the first place, behind it, and so on."""
-        for literal, field, specification, conversion in string.Formatter().parse(text):
+        for literal, field, specification, conversion in _FORMATTER.parse(text):
             self._between[-1] += literal
             if field is None:
                 continue
@@ -58,7 +64,7 @@ class Template:
                     f"the lock name {shown(text)} has one value decide how another is written: write it out"
                 )
             how = (f"!{conversion}" if conversion else "") + (f":{specification}" if specification else "")
-            self._slots.append(f"{{{field}{how}}}")
+            self._places.append((field, f"{{{field}{how}}}"))
             self._between.append("")
         if not all(self._between[1:-1]):
             raise ConfigurationError(
@@ -72,26 +78,29 @@ class Template:
     @property
     def attributes(self) -> set[tuple[str, str]]:
         """The attributes that are named of values: (item, sku) for `{item.sku}`."""
-        named = (_FIELD.match(slot) for slot in self._slots)
+        named = (_ATTRIBUTE.match(field) for field, _ in self._places)
         return {(found[1], found[2]) for found in named if found is not None}
 
     @property
     def entire(self) -> set[str]:
         """The values of which no item is named: `item` for `{item}` and `{item.sku}`, but not for `{item[sku]}`."""
-        named = (_NAME.match(slot) for slot in self._slots)
+        named = (_NAME.match(field) for field, _ in self._places)
         return {found[1] for found in named if found is not None and found[2] != "["}
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        """The name, or a ValueError for whoever sent values that cannot be part of one."""
+        """The name, or BadValueError for whoever sent values that cannot be part of one."""
         name = self._between[0]
-        for number, (slot, behind) in enumerate(zip(self._slots, self._between[1:], strict=True), 1):
+        for number, ((field, slot), behind) in enumerate(zip(self._places, self._between[1:], strict=True), 1):
             try:
+                value, _ = _FORMATTER.get_field(field, (), values)
                 text = slot.format_map(values)
             except (AttributeError, LookupError, TypeError, ValueError) as exc:
-                raise ValueError(f"{slot} of the lock's name is missing, or of another type") from exc
+                raise BadValueError(f"{slot} of the lock's name is missing, or of another type") from exc
+            if value is None:
+                raise BadValueError(f"{slot} of the lock's name is not given")
             # Read from the left, each value ends at the first of what stands behind it: if that is where it does end,
             # no other values make this name. The last one has all that is left.
-            if number < len(self._slots) and (text + behind).index(behind) != len(text):
-                raise ValueError(f"{slot} of the lock's name may not contain {behind!r}, nor end with a part of it")
+            if number < len(self._places) and (text + behind).index(behind) != len(text):
+                raise BadValueError(f"{slot} of the lock's name may not contain {behind!r}, nor end with a part of it")
             name += text + behind
         return name

@@ -21,6 +21,7 @@ from ._errors import shown
 from ._primitive import Primitive
 from ._problems import ERRORS, MEDIA_TYPE, Problems, refused
 from ._serving import Recipe, Using, check_client, opened
+from ._template import BadValueError
 from .locked import LockOptions
 
 try:
@@ -114,7 +115,7 @@ def locked(template: str, *, using: Using | None = None, **options: Unpack[LockO
             try:
                 values = {"query": request.query, "headers": request.headers, **request.match_info}
                 made = recipe.make(redlock, values)
-            except ValueError as exc:
+            except BadValueError as exc:
                 raise web.HTTPBadRequest(text=refused(400, str(exc)).body, content_type=MEDIA_TYPE) from exc
             async with made as lease:
                 return await handler(*arguments, lease)

@@ -35,7 +35,7 @@ from ._threaded import Latch, Lease, Lock, Semaphore, WriteLease, now
 from .client import DefaultRedlock as AsyncDefaultRedlock
 from .client import Redlock as AsyncRedlock
 from .events import Listener, Statistics
-from .locked import Conflict, HoldOptions, LockOptions, constant, maker, naming
+from .locked import Conflict, HoldOptions, LockOptions, check_template, constant, maker, naming
 from .once import Once as AsyncOnce
 from .rwlock import WriteLease as AsyncWriteLease
 
@@ -225,6 +225,7 @@ class Redlock:
         When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
         `using` makes another kind of lock of the name: `redlock.fair`, or `partial(redlock.semaphore, permits=4)`.
         """
+        check_template(template)
         make = maker(self, Lock, on_conflict, using, options)
         return lambda function: _under(make, template, function, on_conflict)
 
@@ -300,7 +301,13 @@ class DefaultRedlock(Redlock):
 
     def __init__(self) -> None:
         # Another than asyncio's, which belongs to the loop that the program runs.
-        self._client = AsyncDefaultRedlock()
+        self._client: AsyncDefaultRedlock = AsyncDefaultRedlock()
+
+    def forget(self) -> None:
+        """Be as before the first use: the next one reads the environment again."""
+        if self._client.loop is not None:
+            self.close()
+        self._client.forget()
 
 
 redlock: Redlock = DefaultRedlock()

@@ -20,6 +20,7 @@ from typing import Any, Unpack
 from . import ConfigurationError, Lease, Redlock
 from ._problems import ERRORS, MEDIA_TYPE, Problems
 from ._serving import Recipe, Using, check_client, opened
+from ._template import BadValueError
 from .locked import LockOptions
 
 try:
@@ -149,7 +150,7 @@ class _Locking:
             )
         try:
             made = self.recipe.make(redlock, values)
-        except ValueError as exc:
+        except BadValueError as exc:
             websocket = isinstance(redlock_connection, WebSocket)
             error = WebSocketRequestValidationError if websocket else RequestValidationError
             raise error([{"type": "value_error", "loc": ("lock",), "msg": str(exc), "input": None}]) from exc

@@ -73,8 +73,17 @@ def decorator(
 
     A module that is being imported may have no settings yet, and a mistake should not wait for the first call.
     """
+    check_template(template)
     make = maker(plain, Primitive, on_conflict, using, options)
     return lambda function: under(make, template, function, on_conflict)
+
+
+def check_template(template: object) -> None:
+    """Raise unless it is a text: `@redlock.locked` without a name would pass the function for one."""
+    if not isinstance(template, str):
+        what = getattr(template, "__qualname__", None) or shown(template)
+        example = '@redlock.locked("import:{user_id}")'
+        raise ConfigurationError(f"a lock's name is a text, not {what}: write {example}")
 
 
 def maker(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -225,6 +226,8 @@ DEFAULT: Final[Any] = redlock
 
 
 def retire_default() -> None:
-    """The default client as before its first use: it may have been on another loop, or with other masters."""
+    """The default clients as before their first use: they may have been on another loop, or with other masters."""
     close(DEFAULT)
     DEFAULT.forget()
+    if (blocking := sys.modules.get("redlock_async.blocking")) is not None:
+        blocking.redlock.forget()

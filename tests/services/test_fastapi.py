@@ -165,6 +165,38 @@ async def test_no_values_make_the_name_of_others(nodes):
 
 
 @pytest.mark.asyncio
+async def test_an_optional_value_that_is_not_sent_is_no_part_of_a_name(nodes):
+    """It would be the name of whoever sends "None"."""
+    app = application(nodes)
+
+    @app.get("/")
+    async def tenant(lease: Annotated[Lease, Locked("tenant:{name}")], name: str | None = None):  # noqa: ARG001 - FastAPI and aiohttp look at them
+        return lease.name
+
+    async with calling(app) as http:
+        assert (await http.get("/?name=None")).json() == "tenant:None"
+        response = await http.get("/")
+        assert response.status_code == 422
+        assert response.json()["detail"][0]["msg"].endswith("{name} of the lock's name is not given")
+
+
+@pytest.mark.asyncio
+async def test_a_mistake_in_the_service_s_own_code_is_not_the_client_s(nodes):
+    """What makes the lock is tried with one name when the application starts: with another it may still fail."""
+
+    def using(client, name):
+        return client.semaphore(name, permits=0 if name == "b" else 1)
+
+    app = application(nodes)
+    app.get("/{name}", dependencies=[Locked("{name}", using=using)])(lambda: None)
+    async with calling(app) as http:
+        assert (await http.get("/a")).status_code == 200
+        assert (await http.get("/" + "a" * 5000)).status_code == 422
+        with pytest.raises(ConfigurationError, match="permits"):
+            await http.get("/b")
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("template", "says"),
     [

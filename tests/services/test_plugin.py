@@ -257,6 +257,7 @@ def test_marker_and_environment(run_tests):
 
         import pytest
         from redlock_async import Redlock, redlock as default
+        from redlock_async.blocking import redlock as for_threads
 
         pytestmark = pytest.mark.redlock(nodes=3, ttl=7)
 
@@ -266,7 +267,9 @@ def test_marker_and_environment(run_tests):
         @pytest.mark.redlock(ttl=timedelta(seconds=3), wait=None, fencing=False, owner="me", namespace="n:")
         def test_options(redlock, redlock_nodes, redlock_cluster):
             assert redlock_nodes == redlock_cluster.urls[:3]
-            for client in (redlock, default, Redlock.from_env()):
+            with for_threads("x") as lease:
+                assert lease.name == "x"
+            for client in (redlock, default, for_threads._client, Redlock.from_env()):
                 nodes, found = settings(client)
                 assert nodes == 3
                 assert found.options.ttl == 3
@@ -275,8 +278,11 @@ def test_marker_and_environment(run_tests):
                 assert (found.owner, found.namespace) == ("me", "n:")
 
         def test_the_default_begins_anew(redlock_nodes):
-            assert settings(default)[1].options.ttl == 7
-            assert settings(default)[1].namespace == ""
+            for client in (default, for_threads._client):
+                assert settings(client)[1].options.ttl == 7
+                assert settings(client)[1].namespace == ""
+            with for_threads("x"):
+                assert for_threads._client.loop is not None
 
         def test_programs(redlock_nodes):
             command = [sys.executable, "-m", "redlock_async", "doctor", "--json"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from redlock_async import ConfigurationError, FairLock, LockTimeout, QuorumUnavailable, Redlock, redlock
+from redlock_async import ConfigurationError, FairLock, LockTimeout, QuorumUnavailable, Redlock, blocking, redlock
 from redlock_async.locked import check_conflict, under
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -184,6 +184,14 @@ def test_a_conflict_s_answer_is_one_of_three(conflict):
         check_conflict(conflict)
     with pytest.raises(ConfigurationError, match="on_conflict"):
         Redlock(NODES).locked("x", on_conflict=conflict)
+
+
+@pytest.mark.parametrize("client", [Redlock(NODES), blocking.Redlock(NODES)])
+@pytest.mark.parametrize("template", [job, functools.partial(job), b"x", 7, None, ["x"]])
+def test_without_a_name_the_decorator_says_what_to_write(client, template):
+    """`@redlock.locked` alone would make the function a decorator, which nobody calls."""
+    with pytest.raises(ConfigurationError, match=r'a text, not .*: write @redlock.locked\("import:\{user_id\}"\)'):
+        client.locked(template)
 
 
 def test_the_client_s_decorator_checks_the_template():

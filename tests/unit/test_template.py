@@ -49,6 +49,14 @@ def test_a_value_that_is_missing_or_of_another_type_is_a_value_error(template, i
         Template(template).fill({"item": item, "number": "seven"})
 
 
+@pytest.mark.parametrize("template", ["{a}", "x:{a}:y", "{a!r}", "{a!s:>9}", "{b.a}", "{b.c[d]}"])
+def test_a_value_that_is_not_there_is_not_the_text_none(template):
+    """An optional one, which was not sent: without this, whoever sends "None" would have the same lock."""
+    with pytest.raises(ValueError, match="is not given"):
+        Template(template).fill({"a": None, "b": SimpleNamespace(a=None, c={"d": None})})
+    assert Template("{a}").fill({"a": "None"}) == "None"
+
+
 @pytest.mark.parametrize(
     ("template", "says"),
     [
