@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
@@ -30,6 +30,9 @@ MIX = ["one", "smallest"] * 6 + [family for family in FAMILIES if family not in 
 
 MOST = 40_000
 """Schedules a mutant may survive before it counts as not caught."""
+
+PORTION = 500
+"""Schedules after which it is heard what came of them: a run of an hour shows its first failure when it finds it."""
 
 CAUGHT = Path(__file__).with_name("caught.json")
 """For each mutant a schedule that catches it; `--remember` writes them."""
@@ -96,10 +99,30 @@ def _explore(arguments):
     return Explorer().explore(families, seeds, until=inf if seconds is None else time.monotonic() + seconds)
 
 
-def explore(families, first, number, *, seconds=None):
-    """So many schedules on all cores, or as many as fit in the time."""
-    shares = [(families, range(first + core, first + number, CORES), seconds) for core in range(CORES)]
-    return on_all_cores(_explore, shares, Found())
+def explore(families, first, number, *, seconds=None, told=None):
+    """So many schedules on all cores, or as many as fit in the time; `told` hears after each portion what was found."""
+    last = first + number
+    if seconds is None:
+        shares = [(families, range(at, min(at + PORTION, last)), None) for at in range(first, last, PORTION)]
+    else:
+        shares = [(families, range(first + core, last, CORES), seconds) for core in range(CORES)]
+    return on_all_cores(_explore, shares, Found(), told)
+
+
+class Progress:
+    """Prints the failures as they are found, and each tenth of the way."""
+
+    def __init__(self, schedules):
+        self._tenth = self._next = schedules / 10
+        self._failures = 0
+
+    def __call__(self, found):
+        for family, seed, violations in found.failures[self._failures :]:
+            print(f"  --family {family!r} --seed {seed} --only: {violations[0]}", flush=True)
+        self._failures = len(found.failures)
+        if found.schedules >= self._next:
+            self._next = found.schedules + self._tenth
+            print(f"  {found.schedules} schedules, {self._failures} with violations", file=sys.stderr, flush=True)
 
 
 def _hunt(arguments):
@@ -145,15 +168,13 @@ def main():
     report = {"seed": first}
     failed = False
     if not options.mutant:
-        found = explore(families, first, options.schedules)
+        found = explore(families, first, options.schedules, told=Progress(options.schedules))
         rate = found.schedules / found.seconds
         hours = found.simulated / 3600
         print(f"{found.schedules} schedules, {found.leases} leases ({found.lost} lost), {hours:.1f} h simulated")
         print(f"in {found.seconds:.1f} s: {rate:.0f} schedules/s; {len(found.failures)} with violations")
-        for family, seed, violations in found.failures[:10]:
-            print(f"  --family {family!r} --seed {seed} --only: {violations[0]}")
         failed = bool(found.failures)
-        report["schedules"] = asdict(found)
+        report["schedules"] = vars(found)
     if options.mutants or options.mutant:
         report["mutants"] = {}
         for name, found, seconds in hunt(first, tuple(options.mutant or MUTANTS)):

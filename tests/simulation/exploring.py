@@ -38,11 +38,13 @@ def pool():
     return multiprocessing.get_context("spawn").Pool(CORES)
 
 
-def on_all_cores(explore, shares, found):
-    """What `explore` finds in each of those shares, added to `found`."""
+def on_all_cores(explore, shares, found, told=None):
+    """What `explore` finds in each of those shares, added to `found`; `told` hears of it after each of them."""
     started = time.monotonic()
     with pool() as processes:
         for part in processes.imap_unordered(explore, shares):
             found += part
+            if told is not None:
+                told(found)
     found.seconds = time.monotonic() - started
     return found

@@ -1,6 +1,8 @@
 """A share of the schedules with a fresh seed, and every rule of the protocol broken once."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import explore
@@ -54,6 +56,26 @@ def test_a_failing_schedule_is_made_smaller():
         assert explorer.outcome(smaller).violations
     assert size(smaller) < size(whole)
     assert not explorer.outcome(smaller).violations, "unbroken, it holds"
+
+
+def test_the_program_says_what_it_found_as_it_finds_it(tmp_path):
+    """As words and as figures; it fails when there was a violation."""
+    figures = tmp_path / "figures.json"
+    program = [sys.executable, explore.__file__, "--family", "one", "--schedules", "700", "--seed", "3"]
+    done = subprocess.run([*program, "--json", str(figures)], capture_output=True, text=True, check=True)
+    found = json.loads(figures.read_text())["schedules"]
+    assert (found["schedules"], found["families"], found["failures"]) == (700, {"one": 700}, [])
+    assert f"700 schedules, {found['leases']} leases" in done.stdout
+    assert done.stderr.endswith("  700 schedules, 0 with violations\n")
+
+
+def test_a_failure_is_told_once(capsys):
+    """When the portion is over in which it was found."""
+    progress, found = explore.Progress(1000), explore.Found(schedules=500, failures=[("one", 7, ["two holders"])])
+    progress(found)
+    found.schedules = 1000
+    progress(found)
+    assert capsys.readouterr().out == "  --family 'one' --seed 7 --only: two holders\n"
 
 
 def size(schedule):
