@@ -17,7 +17,7 @@ from ._quorum import Verdict
 from ._round import Round
 from ._scripts import Call
 
-R = TypeVar("R", bound=Round)
+U = TypeVar("U", bound="Use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Count:
         """Have a majority count that event."""
         await self._majority(engine, deadline, lambda: Write(engine, self, [event]))
 
-    async def _majority(self, engine: Engine, deadline: float | None, ask: Callable[[], R]) -> R:
+    async def _majority(self, engine: Engine, deadline: float | None, ask: Callable[[], U]) -> U:
         """Ask until a majority has done it."""
         while True:
             round_ = ask()
@@ -66,7 +66,10 @@ class Count:
             if verdict is Verdict.WON:
                 return round_
             if verdict is Verdict.REFUSED:
-                raise ConfigurationError(f"the latch {self.name!r} was made with another count than {self.of}")
+                raise ConfigurationError(
+                    f"the latch {self.name!r} is in use with count={round_.other}, and this was to be count={self.of}: "
+                    "all who use it give the same, and another generation may have another"
+                )
             if engine.closed:
                 raise RedlockError(f"the client was closed while it used the latch {self.name!r}")
             left = math.inf if deadline is None else deadline - engine.now()
@@ -91,16 +94,37 @@ class Seen:
         """How many events they were told when they were told last."""
 
 
-class Look(Round):
+class Use(Round):
+    """Any command to a latch: refused where it is known with another count."""
+
+    __slots__ = ("other",)
+
+    operation = "latch"
+
+    def __init__(self, engine: Engine, command: Call) -> None:
+        super().__init__(engine, command, engine.node_timeout)
+        self.other = 0
+        """The count it has on a node that refused."""
+
+    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
+        if isinstance(reply, bytes):
+            self.other = int(reply)
+            return False
+        self._take(reply)
+        return True
+
+    def _take(self, reply: object) -> None:
+        """Take in what a node says that has the same count, or none yet."""
+        raise NotImplementedError
+
+
+class Look(Use):
     """What a majority has counted; a node that answers later and lacks something is told afterwards."""
 
     __slots__ = ("_count", "_engine", "_replies", "_seen", "told")
 
-    operation = "latch"
-
     def __init__(self, engine: Engine, count: Count, seen: Seen) -> None:
-        command = Call("latch_look", 2, *count.keys, count.of, count.retention_ms)
-        super().__init__(engine, command, engine.node_timeout)
+        super().__init__(engine, Call("latch_look", 2, *count.keys, count.of, count.retention_ms))
         self._engine = engine
         self._count = count
         self._seen = seen
@@ -113,16 +137,13 @@ class Look(Round):
         # Late it does no harm, and has one node more report what changes there.
         return True
 
-    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        if isinstance(reply, bytes):
-            return False  # another count
+    def _take(self, reply: object) -> None:
         opened, *ids = cast("list[object]", reply)
         if type(opened) is not int or opened not in {0, 1} or not {*map(type, ids)} <= {bytes}:
             raise TypeError
         self._seen.ids.update(cast("list[bytes]", ids))
         self._seen.open |= bool(opened)
         self._replies.append((opened, len(ids)))
-        return True
 
     @property
     def lacking(self) -> bool:
@@ -141,18 +162,14 @@ class Look(Round):
             self._engine.own_change(self._count.keys[0])
 
 
-class Write(Round):
+class Write(Use):
     """Have a majority store those events, and perhaps that it is open."""
 
     __slots__ = ()
 
-    operation = "latch"
-
     def __init__(self, engine: Engine, count: Count, ids: Collection[bytes], *, opening: bool = False) -> None:
-        command = Call("latch_count", 2, *count.keys, count.of, count.retention_ms, int(opening), *ids)
-        super().__init__(engine, command, engine.node_timeout)
+        super().__init__(engine, Call("latch_count", 2, *count.keys, count.of, count.retention_ms, int(opening), *ids))
 
-    def read(self, node: int, reply: object) -> bool:  # noqa: ARG002 - Round's signature
-        if type(reply) is not int and not isinstance(reply, bytes):
+    def _take(self, reply: object) -> None:
+        if type(reply) is not int or reply != 1:
             raise TypeError
-        return reply == 1  # else it is another count

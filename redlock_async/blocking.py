@@ -172,9 +172,11 @@ class Redlock:
         """At most `permits` holders of that name at a time; all who use the name give the same number."""
         return Semaphore(self._client.semaphore(name, permits=permits, **options), Lease)
 
-    def latch(self, name: str, /, *, count: int, retention: Duration = 86_400.0) -> Latch:
-        """What opens when `count` different events have been counted down; kept for `retention` after its last use."""
-        return Latch(self._client.latch(name, count=count, retention=retention))
+    def latch(
+        self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0
+    ) -> Latch:
+        """What opens when `count` different events have been counted down; another round is another generation."""
+        return Latch(self._client.latch(name, count=count, generation=generation, retention=retention))
 
     def once(
         self,

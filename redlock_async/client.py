@@ -158,9 +158,16 @@ class Redlock:
         )
         return FairLock(self._engine, claim, options)
 
-    def latch(self, name: str, /, *, count: int, retention: Duration = 86_400.0) -> Latch:
-        """What opens when `count` different events have been counted down; kept for `retention` after its last use."""
-        return Latch(self._engine, self._keys, name, count, positive("retention", retention), self._settings.options)
+    def latch(
+        self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0
+    ) -> Latch:
+        """What opens when `count` different events have been counted down; kept for `retention` after its last use.
+
+        A latch opens once. For another round give another `generation`, which all who take part know, such as a number,
+        a date, or the fencing token of who leads: each is a latch of its own, called `name#generation`.
+        """
+        kept = positive("retention", retention)
+        return Latch(self._engine, self._keys, name, generation, count, kept, self._settings.options)
 
     def semaphore(
         self,

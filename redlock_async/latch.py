@@ -18,6 +18,9 @@ LONGEST_ID = 512
 LARGEST_COUNT = 1_000_000
 """Far beyond what a latch is made for: more than that is a mistake."""
 
+GENERATION = "#"
+"""Between a latch's name and its generation."""
+
 TOGETHER = 0.002
 """Seconds from the first report of a change to the look at it: the other nodes' reports come meanwhile."""
 
@@ -33,24 +36,35 @@ class Latch:
     is counted for good when its `count_down` has returned; one that raised or was cancelled may count or not, and
     giving it again is safe.
     What can break it: masters that lose their data may delay it, but never open it early; the ids are given again then.
-    It is forgotten, and begins anew, `retention` after its last use.
+    Each master forgets it by itself, from `retention` to half as much more after its last use, so a name that is used
+    again at that time may still meet what was counted before. For another round there is another `generation`.
     Cost: `count_down` and `remaining` are one round trip; the first to see it complete writes that down in one more.
     However many tasks of a process wait for it, one look goes out when something changes, and one every few seconds.
     A look reads all ids: made for hundreds of events, not for hundreds of thousands.
     Cancellation: leaves nothing running. A `count_down` that is cancelled may count.
 
-    All who use a name must give the same count; another one is a ConfigurationError.
+    All who use a name, or a generation of it, must give the same count; another one is a ConfigurationError.
     """
 
     __slots__ = ("_count", "_engine", "_options")
 
     def __init__(
-        self, engine: Callable[[], Engine], keys: Keys, name: str, count: int, retention: float, options: Options
+        self,
+        engine: Callable[[], Engine],
+        keys: Keys,
+        name: str,
+        generation: int | str | None,
+        count: int,
+        retention: float,
+        options: Options,
     ) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_COUNT:
             raise ConfigurationError(f"count is a whole number from 1 to {LARGEST_COUNT}, not {shown(count)}")
         self._engine = engine
         self._options = options
+        if generation is not None:
+            keys.lock(name)  # whatever it is, with a generation behind it it would be a str
+            name = f"{name}{GENERATION}{checked(generation)}"
         self._count = Count(name, keys.latch(name), count, math.ceil(retention * 1000))
 
     def __repr__(self) -> str:
@@ -58,7 +72,7 @@ class Latch:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """What it is called, its generation with it: `import#7`."""
         return self._count.name
 
     @property
@@ -197,6 +211,16 @@ class Watch:
     def close(self) -> None:
         """The client is closed: the next look says so. Nothing on the nodes is ours."""
         self._changed.set()
+
+
+def checked(generation: int | str) -> int | str:
+    """A generation, or a ConfigurationError: no two generations, of whatever names, are called the same."""
+    number = isinstance(generation, int) and not isinstance(generation, bool)
+    if not number and not (isinstance(generation, str) and generation and GENERATION not in generation):
+        raise ConfigurationError(
+            f"generation is an int, or a str that is not empty and has no {GENERATION!r} in it, not {shown(generation)}"
+        )
+    return generation
 
 
 def _time_is_up(opened: asyncio.Future[bool]) -> None:

@@ -83,7 +83,7 @@ def check_template(template: object) -> None:
     if not isinstance(template, str):
         what = getattr(template, "__qualname__", None) or shown(template)
         example = '@redlock.locked("import:{user_id}")'
-        raise ConfigurationError(f"a lock's name is a text, not {what}: write {example}")
+        raise ConfigurationError(f"the template of a lock's name is a text, not {what}: write {example}")
 
 
 def maker(

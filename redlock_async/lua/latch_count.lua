@@ -4,12 +4,13 @@
 -- Returns 1, or the count in use here as a string when that is another; then nothing is changed.
 local bound = redis.call('HGET', KEYS[2], 'count')
 if bound and bound ~= ARGV[1] then return bound end
-local changed = 0
-if not bound then changed = redis.call('HSET', KEYS[2], 'count', ARGV[1]) end
-if ARGV[3] == '1' then changed = changed + redis.call('HSETNX', KEYS[2], 'open', 1) end
-for i = 4, #ARGV do changed = changed + redis.call('SADD', KEYS[1], ARGV[i]) end
--- What changes nothing must not wake those who wait: setting an expiry would.
+if not bound then redis.call('HSET', KEYS[2], 'count', ARGV[1]) end
+if ARGV[3] == '1' then redis.call('HSETNX', KEYS[2], 'open', 1) end
+for i = 4, #ARGV do redis.call('SADD', KEYS[1], ARGV[i]) end
+-- Seldom, and so for half as long again: each time it wakes those who wait, which what changes nothing must not.
 for _, key in ipairs(KEYS) do
-  if changed > 0 or redis.call('PTTL', key) < ARGV[2] / 2 then redis.call('PEXPIRE', key, ARGV[2]) end
+  if redis.call('PTTL', key) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', key, string.format('%.0f', ARGV[2] * 1.5))
+  end
 end
 return 1

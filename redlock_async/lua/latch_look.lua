@@ -4,9 +4,9 @@
 local bound = redis.call('HGET', KEYS[2], 'count')
 if bound and bound ~= ARGV[1] then return bound end
 for _, key in ipairs(KEYS) do
-  -- Seldom: each time it wakes the others who wait.
+  -- As in latch_count.lua.
   local left = redis.call('PTTL', key)
-  if left >= 0 and left < ARGV[2] / 2 then redis.call('PEXPIRE', key, ARGV[2]) end
+  if left >= 0 and left < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, string.format('%.0f', ARGV[2] * 1.5)) end
 end
 -- The last commands read: our own write would have disarmed tracking.
 local found = redis.call('SMEMBERS', KEYS[1])

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -153,9 +155,29 @@ async def test_another_count_is_an_error(nodes):
             other.latch("x", count=3).remaining(),
             other.latch("x", count=3).wait(timeout=0),
         ):
-            with pytest.raises(ConfigurationError, match="another count than 3"):
+            with pytest.raises(ConfigurationError, match=r"in use with count=2, .* count=3: .* another generation"):
                 await call
         assert await redlock.latch("x", count=2).remaining() == 1
+        assert await other.latch("x", count=3, generation=2).remaining() == 3
+
+
+async def test_each_generation_is_a_latch_of_its_own(nodes):
+    """Who is late for one disturbs no other, and one that was open stays so."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        first, second = (redlock.latch("x", count=2, generation=number) for number in (1, 2))
+        assert (first.name, second.name, repr(second)) == ("x#1", "x#2", "<Latch 'x#2' of 2>")
+        for event in ("a", "b"):
+            await first.count_down(event)
+        waiting = asyncio.create_task(second.wait(timeout=5))
+        await other.latch("x", count=2, generation="1").count_down("c")  # a straggler of the first round
+        await second.count_down("a")
+        assert await second.remaining() == 1
+        assert not waiting.done()
+        assert await other.latch("x", count=2, generation=1).remaining() == 0
+        await other.latch("x", count=2, generation=2).count_down("b")
+        await asyncio.wait_for(waiting, 1)
+        assert await redlock.latch("x", count=3).remaining() == 3
+        assert [each.name for each in await redlock.locks("x#*")] == ["x#1", "x#2"]
 
 
 async def test_bad_arguments(nodes):
@@ -170,6 +192,12 @@ async def test_bad_arguments(nodes):
         for retention in (0, -1, True, "1"):
             with pytest.raises(ConfigurationError, match="retention"):
                 redlock.latch("x", count=1, retention=retention)
+        for generation in (True, 1.0, "", "a#b", b"a", ()):
+            with pytest.raises(ConfigurationError, match="generation is an int, or a str"):
+                redlock.latch("x", count=1, generation=generation)
+        for name in (3, ""):
+            with pytest.raises(ConfigurationError, match="name"):
+                redlock.latch(name, count=1, generation=1)
         for event in ("", 1, None, b"a", "a" * 513, "\ud800"):
             with pytest.raises(ConfigurationError, match="id"):
                 await redlock.latch("x", count=1).count_down(event)
@@ -179,8 +207,8 @@ async def test_bad_arguments(nodes):
         assert await redlock.latch("x", count=1).remaining() == 1
 
 
-async def test_it_is_kept_for_its_retention_and_no_longer(nodes, eyes, eventually):
-    """Each use begins its time anew; then it is forgotten, and nothing is left."""
+async def test_it_is_kept_for_its_retention_and_not_for_ever(nodes, eyes, eventually):
+    """Each use begins its time anew; half as long again after it, it is forgotten, and nothing is left."""
     async with Redlock(nodes) as redlock:
         latch = redlock.latch("x", count=2, retention=0.4)
         await latch.count_down("a")
@@ -189,6 +217,26 @@ async def test_it_is_kept_for_its_retention_and_no_longer(nodes, eyes, eventuall
             assert await latch.remaining() == 1
         await eventually(lambda: not any(eye.exists(IDS, STATE) for eye in eyes.clients), within=1)
         assert await latch.remaining() == 2
+
+
+async def test_no_use_is_too_early_to_begin_its_time_anew(nodes, eyes):
+    """After each of them every master keeps it for all of that time; nobody who gives less cuts that short."""
+    async with Redlock(nodes) as redlock:
+        latch = redlock.latch("x", count=3, retention=20)
+
+        async def left_after(use):
+            await use
+            return min(eye.pttl(key) for eye in eyes.clients for key in (IDS, STATE))
+
+        assert 29_000 < await left_after(latch.count_down("a")) <= 30_000
+        for stored, use in ((22_000, latch.remaining), (18_000, latch.remaining), (18_000, partial(latch.wait, 0))):
+            for eye in eyes.clients:
+                eye.pexpire(IDS, stored)
+                eye.pexpire(STATE, stored)
+            with suppress(LockTimeout):
+                await use()
+            assert await left_after(asyncio.sleep(0.05)) > 19_900
+        assert await left_after(redlock.latch("x", count=3, retention=0.1).count_down("b")) > 19_800
 
 
 async def test_who_waits_keeps_it_without_waking_the_others_for_ever(nodes, eyes):
