@@ -21,6 +21,9 @@ LARGEST_COUNT = 1_000_000
 GENERATION = "#"
 """Between a latch's name and its generation."""
 
+BITS = 64
+"""Of a generation that is a number: more than any counter, time or fencing token has."""
+
 TOGETHER = 0.002
 """Seconds from the first report of a change to the look at it: the other nodes' reports come meanwhile."""
 
@@ -215,10 +218,11 @@ class Watch:
 
 def checked(generation: int | str) -> int | str:
     """A generation, or a ConfigurationError: no two generations, of whatever names, are called the same."""
-    number = isinstance(generation, int) and not isinstance(generation, bool)
+    number = isinstance(generation, int) and not isinstance(generation, bool) and generation.bit_length() <= BITS
     if not number and not (isinstance(generation, str) and generation and GENERATION not in generation):
         raise ConfigurationError(
-            f"generation is an int, or a str that is not empty and has no {GENERATION!r} in it, not {shown(generation)}"
+            f"generation is an int of {BITS} bits, or a str that is not empty and has no {GENERATION!r} in it, not "
+            f"{shown(generation)}"
         )
     return generation
 

@@ -198,6 +198,7 @@ def test_numbers_of_semaphores_and_latches(value):
     taken_or_refused("permits", lambda: client.semaphore("x", permits=value))
     taken_or_refused("count", lambda: client.latch("x", count=value))
     taken_or_refused("retention", lambda: client.latch("x", count=1, retention=value))
+    taken_or_refused("generation|name", lambda: client.latch("x", count=1, generation=value))
 
 
 @quick

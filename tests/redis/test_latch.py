@@ -192,8 +192,8 @@ async def test_bad_arguments(nodes):
         for retention in (0, -1, True, "1"):
             with pytest.raises(ConfigurationError, match="retention"):
                 redlock.latch("x", count=1, retention=retention)
-        for generation in (True, 1.0, "", "a#b", b"a", ()):
-            with pytest.raises(ConfigurationError, match="generation is an int, or a str"):
+        for generation in (True, 1.0, 1 << 64, "", "a#b", b"a", ()):
+            with pytest.raises(ConfigurationError, match="generation is an int of 64 bits, or a str"):
                 redlock.latch("x", count=1, generation=generation)
         for name in (3, ""):
             with pytest.raises(ConfigurationError, match="name"):
