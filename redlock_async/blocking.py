@@ -168,7 +168,7 @@ class Redlock:
         """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
         return Lock(self._client.write(name, **options), WriteLease)
 
-    def semaphore(self, name: str, *, permits: int, **options: Unpack[HoldOptions]) -> Semaphore:
+    def semaphore(self, name: str, /, *, permits: int, **options: Unpack[HoldOptions]) -> Semaphore:
         """At most `permits` holders of that name at a time; all who use the name give the same number."""
         return Semaphore(self._client.semaphore(name, permits=permits, **options), Lease)
 

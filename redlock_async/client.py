@@ -172,6 +172,7 @@ class Redlock:
     def semaphore(
         self,
         name: str,
+        /,
         *,
         permits: int,
         ttl: Duration | None = None,
