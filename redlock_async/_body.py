@@ -7,6 +7,7 @@ that imports anyio.
 from __future__ import annotations
 
 import asyncio
+import math
 from types import TracebackType
 
 import anyio
@@ -19,19 +20,21 @@ from ._lease import Phase
 class Body:
     """One block."""
 
-    __slots__ = ("_holding", "_scope", "_task", "lease")
+    __slots__ = ("_cancelling", "_holding", "_scope", "_task", "lease")
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
         self._scope = anyio.CancelScope()
         self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        """Cancellations that were under way when the block began."""
         self.lease: object = None
         """Keeps the lease alive that nobody took with `as`."""
 
     def enter(self) -> None:
         """The block begins."""
-        self._holding.require_held("enter")
         self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
         self._scope.__enter__()
         self._holding.on_loss(self._scope.cancel)
 
@@ -58,8 +61,19 @@ class Body:
                 "in reverse order, or use acquire() and release()"
             ) from error
         # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
-        ours = cancelled_by_us and isinstance(exc, asyncio.CancelledError)
+        ours = isinstance(exc, asyncio.CancelledError) and (cancelled_by_us or self._nobody_else_cancelled())
         await give_back(holding, None if ours else exc)
+
+    def _nobody_else_cancelled(self) -> bool:
+        """Whether a cancellation that came out of the block, and that the scope does not know, can only be its own.
+
+        The scope knows it by its message, which does not outlive what raises another in its place: so does a gather
+        with return_exceptions=True, when the last of what it gathers is done.
+        """
+        assert self._task is not None  # noqa: S101 - a block is entered in one
+        if not self._scope.cancel_called or self._task.cancelling() > self._cancelling:
+            return False
+        return anyio.current_effective_deadline() > -math.inf  # else a scope around us is cancelled, too
 
 
 async def give_back(holding: Holding, exc: BaseException | None) -> None:

@@ -34,6 +34,9 @@ RENEWALS = 3
 TOGETHER = 0.1
 """Fraction of the interval by which a renewal may be early."""
 
+CLEANUP = 0.05
+"""Fraction of a ttl, or of max_hold, that is left to a body for its cleanup, where the longest grace is not less."""
+
 FIRST_LOOK = 0.02
 """Seconds after which a lease is looked at for the first time. Most are over by then and pay nothing; for the others
 it arms client tracking, so that a lease deleted under its holder is noticed at once instead of at the next renewal."""
@@ -63,7 +66,7 @@ class Term:
         self.renews = renews
         self.phase = Phase.HELD
         self._cap = None if most is None else granted_at + most
-        self._longest_grace = grace
+        self._longest_grace = grace if most is None else min(grace, most * CLEANUP)
         self.until = self._capped(granted_at + validity(ttl, drift_factor))
         """The end of validity, on the client's clock."""
         self._interval = min(FIRST_LOOK, ttl / RENEWALS)
@@ -82,7 +85,7 @@ class Term:
     @property
     def lose_at(self) -> float:
         """When a body is cancelled: early enough for its cleanup to run inside validity."""
-        return self.until - min(self._longest_grace, self.ttl / 20)
+        return self.until - min(self._longest_grace, self.ttl * CLEANUP)
 
     @property
     def early(self) -> float:

@@ -64,7 +64,8 @@ class Primitive(Generic[L]):
 
     async def __aenter__(self) -> L:
         lease = await self.acquire()
-        body = Body(lease._holding)  # noqa: SLF001 - the two halves of one thing
+        lease._begin()  # noqa: SLF001 - the two halves of one thing
+        body = Body(lease._holding)  # noqa: SLF001 - likewise
         body.lease = lease
         body.enter()
         self._entered.setdefault(asyncio.current_task(), []).append(body)

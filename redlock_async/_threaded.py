@@ -160,7 +160,7 @@ class Lease:
     async def _enter(self) -> None:
         if not self._holding.confirmed:
             await self._lease.extend()
-        self._holding.require_held("enter")
+        self._lease._begin()  # noqa: SLF001 - the two halves of one thing
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -235,6 +235,11 @@ class Lock(Generic[L]):
     async def _acquire(self, wait: Duration | Default | None) -> L:
         return self._kind(await self._lock.acquire(wait))
 
+    async def _acquire_for_block(self) -> L:
+        lease = await self._acquire(DEFAULT)
+        lease._lease._begin()  # noqa: SLF001 - the two halves of one thing
+        return lease
+
     def try_acquire(self) -> L | None:
         """A lease, or None while somebody else holds it. An outage is never None: it raises QuorumUnavailable."""
         try:
@@ -243,7 +248,7 @@ class Lock(Generic[L]):
             return None
 
     def __enter__(self) -> L:
-        lease = self.acquire()
+        lease = obtain(Lease.unwanted, self._acquire_for_block)
         try:
             self._entered.setdefault(threading.get_ident(), []).append(lease)
             return lease  # noqa: TRY300 - on its way out it may be interrupted as well

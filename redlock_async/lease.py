@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from ._body import Body
-from ._errors import ConfigurationError, NotHeld, shown
+from ._errors import ConfigurationError, NotHeld, RedlockError, shown
 from ._holding import Holding
 from ._lease import Phase
 from ._settings import Duration, checked_ttl
@@ -31,13 +31,14 @@ class Lease:
     Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
     """
 
-    __slots__ = ("__weakref__", "_bodies", "_given_back", "_holding", "_owns")
+    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_holding", "_owns")
 
     def __init__(self, holding: Holding, *, owns: bool = True) -> None:
         self._holding = holding
         self._owns = owns
         self._given_back = False
-        self._bodies: list[Body] = []
+        self._entered = False
+        self._body: Body | None = None
 
     def __repr__(self) -> str:
         state = f"{self.remaining:.3f} s left" if self.valid else self._holding.phase.value
@@ -142,18 +143,29 @@ class Lease:
         holding.hand_on()
         return detached.write()
 
+    def _begin(self) -> None:
+        """The one block under it begins."""
+        self._holding.require_held("enter")
+        if self._entered:
+            # The end of either block would give the lock back, and leave the other without it.
+            raise RedlockError(
+                f"a block under this lease on {self._holding.shown} was entered before: one block for each lease"
+            )
+        self._entered = True
+
     async def __aenter__(self) -> Self:
         if not self._holding.confirmed:
             await self.extend()
-        body = Body(self._holding)
-        body.enter()
-        self._bodies.append(body)
+        self._begin()
+        self._body = Body(self._holding)
+        self._body.enter()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._bodies.pop().leave(exc_type, exc, traceback)
+        assert self._body is not None  # noqa: S101 - it was entered
+        await self._body.leave(exc_type, exc, traceback)
 
 
 @dataclass(frozen=True, slots=True)

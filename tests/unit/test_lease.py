@@ -380,9 +380,10 @@ def test_a_lease_that_is_not_renewed_is_lost_at_its_time_though_the_nodes_answer
     assert run(lease, START, 10 * ttl, answers=True) == lease.lose_at
 
 
-@pytest.mark.parametrize("most", [0.5, 3.0, 25.0])
+@pytest.mark.parametrize("most", [0.01, 0.1, 0.5, 3.0, 25.0])
 def test_a_runaway_body_is_cancelled_before_max_hold(most):
     """Renewal stops there, and the grace still lies inside."""
     lost = run(term(10.0, most=most), START, 1000.0, answers=True)
     assert lost is not None
     assert START < lost < START + most
+    assert START + most - lost == pytest.approx(min(GRACE, 0.05 * most))
