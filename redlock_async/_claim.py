@@ -65,6 +65,11 @@ class Claim:
     shared: ClassVar[bool] = False
     """Whether any number may hold it together: then those of one process need not ask one after the other."""
 
+    @property
+    def queues(self) -> bool:
+        """Of one that is shared: whether it waits behind those of its process who were refused."""
+        return True
+
     names: tuple[str, ...]
     turns: tuple[bytes, ...]
     """The queues of this process that a task must head before it asks the nodes, in the order to enter them."""

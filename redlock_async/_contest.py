@@ -37,6 +37,10 @@ class Arena(Ground, Protocol):
     def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
         """Send releases to those nodes."""
 
+    def hint(self, claim: Claim) -> str:
+        """What to say to one who has waited for itself."""
+        ...
+
     def gave_up(self, contest: Contest, keys: Sequence[bytes], nodes: int) -> None:
         """Tell the others of this process that an attempt has given back what it had on those nodes."""
 
@@ -328,10 +332,14 @@ class Contest:
     def _over(self) -> Exception:
         if self.last_error is not None:
             return self.last_error
+        return self.timed_out(self._claim, self._options.wait)
+
+    def timed_out(self, claim: Claim, wait: float | None) -> LockTimeout:
+        """The error for whoever has waited for it as we have, or behind us."""
         held = self._claim.in_front() if self._round is None else self._round.in_front()
         holder = owner_of(held.token) if held is not None else None
         waits = held is not None and held.ahead
-        return timed_out(self._claim.names, self._options.wait, holder, waits=waits, retry_after=self.ends_in())
+        return timed_out(claim.names, wait, holder, self._ground.hint(claim), waits=waits, retry_after=self.ends_in())
 
     def ends_in(self) -> float | None:
         """Seconds until what is in the way has run out, unless it is renewed; 0.0 if nobody has it, None if unknown."""
@@ -354,7 +362,7 @@ def timed_out(
     names: Sequence[str],
     wait: float | None,
     holder: str | None,
-    hint: str = "",
+    hint: str,
     *,
     waits: bool = False,
     retry_after: float | None,

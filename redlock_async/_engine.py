@@ -16,11 +16,12 @@ from ._claim import Claim
 from ._contest import Contest, owner_of, timed_out
 from ._deadlines import Deadlines
 from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable, RedlockError
-from ._holding import Caller, Holding, caller, kind_of
+from ._holding import Caller, Holding
 from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
 from ._node import Address, Node
+from ._own import hint, refuse_to_wait_for_oneself
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
@@ -86,6 +87,8 @@ class Engine:
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
         """The leases that are kept, by the keys whose change puts them in doubt."""
+        self.shares: dict[bytes, list[Holding]] = {}
+        """Those of them that others may share, by the key that they share."""
         self.contests: dict[bytes, list[Waiting]] = {}
         """Who is asking the nodes, by the keys whose change they wait for."""
         self.shared: dict[bytes, object] = {}
@@ -164,6 +167,8 @@ class Engine:
 
     async def acquire(self, claim: Claim, options: Options) -> Holding:
         """A lease, or the error that says why not."""
+        if self.shares and not claim.shared:
+            refuse_to_wait_for_oneself(self, claim)
         started = self.now()
         deadline = None if options.wait is None else started + options.wait
         try:
@@ -248,18 +253,19 @@ class Engine:
 
     def _not_my_turn(self, claim: Claim, key: bytes, options: Options) -> Exception:
         turn = self.turns.get(key)
-        if turn is not None and turn.contest is not None and turn.contest.last_error is not None:
-            return copy(turn.contest.last_error)
-        holding, hint, who = self.held.get(key), "", caller()
-        if holding is not None and holding.belongs_to(who):
-            hint = f", in this very {kind_of(who)}: reentrant=True lets a {kind_of(who)} enter again"
-        ends_in = None
-        if holding is not None:
-            ends_in = max(holding.runs_out_at + self.round_trip - self.now(), 0.0)
-        elif turn is not None and turn.contest is not None:
-            ends_in = turn.contest.ends_in()
-        holder = owner_of(holding.token) if holding is not None else None
-        return timed_out(claim.names, options.wait, holder, hint, retry_after=ends_in)
+        if turn is not None and (contest := turn.contest) is not None:
+            error = contest.last_error
+            return contest.timed_out(claim, options.wait) if error is None else copy(error)
+        # All the slots of a semaphore queue under no key of their own.
+        holding = next((self.held[each] for each in (key, *claim.watched) if each in self.held), None)
+        if holding is None:
+            return timed_out(claim.names, options.wait, None, "", retry_after=None)
+        ends_in = max(holding.runs_out_at + self.round_trip - self.now(), 0.0)
+        return timed_out(claim.names, options.wait, owner_of(holding.token), self.hint(claim), retry_after=ends_in)
+
+    def hint(self, claim: Claim) -> str:
+        """What to say to one who has waited for itself."""
+        return hint(self, claim)
 
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin(self)
@@ -270,7 +276,7 @@ class Engine:
             self.turns.begin(claim.turns, contest)
         self.watch(claim.watched, contest)
         try:
-            if contest.queue_up is not None and self.turns.get(claim.turns[0]) is not None:
+            if contest.queue_up is not None and claim.queues and self.turns.get(claim.turns[0]) is not None:
                 await contest.queue_up(contest)
             if run >= LONGEST_RUN:
                 self.turns.rest(claim.turns)
@@ -357,6 +363,8 @@ class Engine:
         """Keep a lease that came from elsewhere."""
         for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
+        if holding.claim.shared:
+            self.shares.setdefault(holding.claim.watched[0], []).append(holding)
         self.renewals.add(holding)
 
     async def extend(self, holding: Holding, ttl: float) -> None:
@@ -389,6 +397,11 @@ class Engine:
                 kept = True
         if kept:
             self.renewals.remove(holding)
+            if claim.shared:
+                shares = self.shares[claim.watched[0]]
+                shares.remove(holding)
+                if not shares:
+                    del self.shares[claim.watched[0]]
         if holding.owned_turn:
             holding.owned_turn = False
             for key in claim.turns:

@@ -55,7 +55,7 @@ class Reading(Held):
 class Read(Claim):
     """One name, shared with other readers."""
 
-    __slots__ = ("_fence", "_hint", "_readers", "fenced", "key", "names", "preference", "turns", "watched")
+    __slots__ = ("_fence", "_hint", "_readers", "fenced", "key", "names", "preference", "turns", "watched", "within")
 
     kind: ClassVar[str] = "read"
     exclusive: ClassVar[bool] = False
@@ -72,6 +72,18 @@ class Read(Claim):
         # Not the readers: they are none of a reader's business.
         self.watched = (self.key, self._hint)
         self.preference = crc32(self.key)
+        self.within = b""
+        """The token of a read lease that the same caller has."""
+
+    def beside(self, token: bytes) -> Self:
+        """The same for one who reads already, with that token: a writer that waits for it must not hold it out."""
+        again = copy(self)
+        again.within = token
+        return again
+
+    @property
+    def queues(self) -> bool:
+        return not self.within
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:
         # No key of the nodes: what they report of the lock key is that some reader stayed on, which is nobody's loss.
@@ -83,7 +95,7 @@ class Read(Claim):
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         keys = (self.key, self._readers, self._hint, self._fence)
-        return Call("read_acquire", len(keys), *keys, token, ttl_ms, READERS, candidate)
+        return Call("read_acquire", len(keys), *keys, token, ttl_ms, READERS, candidate, self.within)
 
     contend = acquire
 

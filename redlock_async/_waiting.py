@@ -7,6 +7,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
+from ._claim import Claim
+from ._errors import LockTimeout
+
 LONGEST_RUN = 32
 """Leases in a row that the tasks of one process may take of a name while others of them wait. A hand-over inside the
 process takes a single write, so other processes would never get in between without an end to it."""
@@ -24,8 +27,9 @@ class Contender(Protocol):
         """Whether it has had an answer at all."""
         ...
 
-    def ends_in(self) -> float | None:
-        """Seconds until what is in its way has run out, unless it is renewed; None if unknown."""
+    def timed_out(self, claim: Claim, wait: float | None) -> LockTimeout:
+        """The error for one who has waited behind it for that long."""
+        ...
 
 
 class Turn:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ._engine import Engine
-from ._errors import ConfigurationError, LockLost
-from ._holding import Holding, caller, kind_of
+from ._errors import LockLost
+from ._holding import Holding, caller
 from ._lease import Phase
+from ._own import shares_of
 from ._primitive import Primitive
 from ._quorum import Verdict
 from ._readwrite import Read, Write
@@ -32,6 +33,13 @@ class ReadLock(Primitive[Lease]):
     __slots__ = ()
 
     _lease = Lease
+    _claim: Read
+
+    async def acquire(self, wait: Duration | Default | None = DEFAULT) -> Lease:
+        """As for any lock. Whoever reads the name already gets in beside a writer that waits, or both would wait."""
+        for holding in shares_of(self._engine(), self._claim, caller()):
+            return await self._acquire(self._claim.beside(holding.token), wait)
+        return await self._acquire(self._claim, wait)
 
 
 class WriteLease(Lease):
@@ -68,20 +76,6 @@ class WriteLock(Primitive[WriteLease]):
     __slots__ = ()
 
     _lease = WriteLease
-
-    async def acquire(self, wait: Duration | Default | None = DEFAULT) -> WriteLease:
-        """As for any lock; a ConfigurationError in a task that reads the same name, for it would wait for itself."""
-        who = caller()
-        for holding in self._engine().held.values():
-            if holding.belongs_to(who) and self._reads(holding):
-                raise ConfigurationError(
-                    f"this {kind_of(who)} holds a read lease on {holding.shown}, and to write would wait for itself: a "
-                    "read lease cannot be upgraded. Release it first, or take write() from the start and downgrade()"
-                )
-        return await super().acquire(wait)
-
-    def _reads(self, holding: Holding) -> bool:
-        return holding.claim.kind == Read.kind and holding.claim.names == self.names and holding.valid
 
 
 class Downgrade(Round):

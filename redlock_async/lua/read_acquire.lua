@@ -3,12 +3,17 @@
 -- KEYS[4]  fence register
 -- ARGV[1]  reader token   ARGV[2] ttl in ms   ARGV[3] what the lock key holds while there are readers
 -- ARGV[4]  fencing candidate: the caller's wall clock in µs
+-- ARGV[5]  the token of a read lease that the same caller has, or empty
 -- Returns the fence if granted, else {holder token, ms}: nil for a writer that only waits.
 local lock, readers = KEYS[1], KEYS[2]
 local ttl = tonumber(ARGV[2])
 -- Reading a key arms client tracking on it: the caller is told when it changes. The hint comes first, for as long as it
 -- is there the lock key changes only because readers stay or leave, which is nothing to one that is held out.
-if redis.call('EXISTS', KEYS[3]) == 1 then return {false, redis.call('PTTL', KEYS[3])} end
+local held_out = redis.call('EXISTS', KEYS[3]) == 1
+-- Not beside a lease of one's own: the writer waits for that one, and it would wait for the writer. Adding nothing looks
+-- for it as a write, which is not tracked and changes nothing.
+if held_out and ARGV[5] ~= '' then held_out = not redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[5]) end
+if held_out then return {false, redis.call('PTTL', KEYS[3])} end
 local holder = redis.call('GET', lock)
 if holder and holder ~= ARGV[3] then return {holder, redis.call('PTTL', lock)} end
 local time = redis.call('TIME')

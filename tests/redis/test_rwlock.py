@@ -326,13 +326,38 @@ async def test_a_reader_is_told_that_a_writer_waits(nodes, eventually, eyes):
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
             for client in (one, two):
                 with pytest.raises(LockTimeout, match="a waiting writer"):
-                    await client.read("doc").acquire(wait=0.02)
+                    await in_another_task(client.read("doc").acquire(wait=0.02))
             await asyncio.sleep(1.0)
             assert old.valid
             assert one.statistics().extended
             assert not waiting.done()
         async with asyncio.timeout(1):
             await (await waiting).release()
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("others", [0, 3])
+@pytest.mark.parametrize("same_client", [True, False])
+async def test_whoever_reads_reads_again_beside_a_writer_that_waits(nodes, eyes, eventually, same_client, others):
+    """Or the writer would wait for the first lease, and the second one for the writer; others wait behind it."""
+    async with Redlock(nodes, wait=None) as one, Redlock(nodes, wait=None) as two:
+        async with one.read("doc"):
+            writer = asyncio.create_task((one if same_client else two).write("doc").acquire())
+            await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
+            outside = [asyncio.create_task(one.read("doc").acquire()) for _ in range(others)]
+            await asyncio.sleep(0.05)  # until they are held out
+            async with asyncio.timeout(1):
+                async with one.read("doc") as inner, one.read("doc"):
+                    assert inner.valid
+                await (await one.read("doc").try_acquire()).release()
+            assert not any(task.done() for task in (writer, *outside))
+            with pytest.raises(LockTimeout, match="a waiting writer"):
+                await in_another_task(one.read("doc").acquire(wait=0.02))
+        async with asyncio.timeout(2):
+            await (await writer).release()
+            for task in outside:
+                await (await task).release()
         await clean(eyes, eventually)
 
 
@@ -721,13 +746,17 @@ async def test_upgrade_is_refused_at_once(nodes, wait):
     async with Redlock(nodes) as redlock:
         async with redlock.read("doc"), redlock.read("other"):
             started = time.monotonic()
-            with pytest.raises(ConfigurationError, match="upgrade"):
-                await redlock.write("doc").acquire(wait=wait)
+            for lock in (redlock.write("doc"), redlock("doc"), redlock("a", "doc"), redlock.fair("doc")):
+                with pytest.raises(ConfigurationError, match="upgrade"):
+                    await lock.acquire(wait=wait)
             with pytest.raises(ConfigurationError, match="upgrade"):
                 async with redlock.write("doc"):
                     pass
             assert time.monotonic() - started < 0.05
-            assert await in_another_task(redlock.write("doc").try_acquire()) is None
+            for lock in (redlock.write("doc"), redlock("doc"), redlock.fair("doc")):
+                assert await in_another_task(lock.try_acquire()) is None
+            async with redlock.semaphore("doc", permits=1):
+                pass
             async with redlock.write("else"):
                 pass
         async with redlock.write("doc") as lease:

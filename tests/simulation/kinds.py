@@ -50,6 +50,8 @@ class Task(Job):
     """How many of them, at once."""
     downgrade: bool = False
     """Whether the writer becomes a reader, halfway."""
+    again: bool = False
+    """Whether the reader reads once more, halfway, in the same task."""
     event: str = ""
 
 
@@ -105,6 +107,8 @@ class Attempt:
     job: Task
     start: float
     end: float | None = None
+    within: bool = False
+    """Whether its task reads already."""
     refused: bool = False
     """Whether another number of permits was in use."""
     granted: bool = False
@@ -189,6 +193,8 @@ class KindRun(Run):
                 self.granted(attempt)
                 with self.recorder.body(process, lease):
                     await asyncio.sleep(job.work)
+                if job.again:
+                    await self._read_again(process, redlock, job)
                 if job.downgrade:
                     reading = await lease.downgrade()
                     async with reading:
@@ -198,6 +204,18 @@ class KindRun(Run):
             if not self.may_be_refused:
                 raise
             attempt.refused = True
+        finally:
+            if attempt.end is None and not process.dead:
+                attempt.end = self._simulation.now
+
+    async def _read_again(self, process, redlock, job):
+        attempt = Attempt(self._processes.index(process), job, self._simulation.now, within=True)
+        self.attempts.append(attempt)
+        try:
+            async with self.lock(redlock, job) as lease:
+                attempt.end = self._simulation.now
+                with self.recorder.body(process, lease):
+                    await asyncio.sleep(job.work)
         finally:
             if attempt.end is None and not process.dead:
                 attempt.end = self._simulation.now
@@ -278,6 +296,8 @@ class Sharing(KindRun):
     def blockers(self, attempt, holds):
         holds = [hold for hold in holds if hold.name == attempt.job.name]
         alone = [(hold.start, hold.end) for hold in holds if hold.kind != "read"]
+        if attempt.within:
+            return alone  # no writer that waits: it waits for this very task
         if attempt.job.kind != "write":
             # New readers wait for writers that wait. A plain lock waits for everybody, for as long as they come.
             writers = [other for other in self.attempts if other.job.kind == "write" and other is not attempt]
@@ -649,8 +669,8 @@ def _stream(seed, luck):
     number = int(6 / gap)
 
     def reader(index):
-        at, renew = index * gap + luck.uniform(0, gap / 2), luck.random() < 0.8
-        return Task("read", "x", at, ttl, 10.0, gap * luck.uniform(1.0, 2.0), renew=renew)
+        at, renew, again = index * gap + luck.uniform(0, gap / 2), luck.random() < 0.8, luck.random() < 0.2
+        return Task("read", "x", at, ttl, 10.0, gap * luck.uniform(1.0, 2.0), renew=renew, again=again)
 
     jobs = [tuple(reader(index) for index in range(which, number, 3)) for which in range(3)]
     for _ in range(luck.randint(1, 2)):
@@ -726,7 +746,8 @@ def _sharing_faults(seed, luck):
     """Every family of faults."""
 
     def turn(luck, job):
-        return replace(job, downgrade=job.kind == "write" and luck.random() < 0.3)
+        downgrade, again = luck.random() < 0.3, luck.random() < 0.2
+        return replace(job, downgrade=job.kind == "write" and downgrade, again=job.kind == "read" and again)
 
     family = luck.choice((mixed, at_expiry, bare_majority, bare_majority, late, asymmetric))
     return of_kind("readers and writers", family(seed, ("read", "read", "write", "lock")), turn)

@@ -100,7 +100,21 @@ def waiting_writer_leaves_no_hint():
 @mutant("readers and writers")
 def hint_is_ignored():
     """Readers join though a writer waits."""
-    with rewritten("read_acquire", ("if redis.call('EXISTS', KEYS[3]) == 1 then", "if false then")):
+    with rewritten("read_acquire", ("local held_out = redis.call('EXISTS', KEYS[3]) == 1", "local held_out = false")):
+        yield
+
+
+@mutant("readers and writers")
+def who_reads_is_held_out_of_reading_again():
+    """Its second lease waits for a writer, which waits for its first."""
+    with rewritten("read_acquire", ("if held_out and ARGV[5] ~= '' then", "if false then")):
+        yield
+
+
+@mutant("readers and writers")
+def who_reads_queues_to_read_again():
+    """Behind others of its process, who wait for a writer, which waits for its first lease."""
+    with patch.object(_readwrite.Read, "queues", new=True):
         yield
 
 

@@ -357,7 +357,7 @@ class Program:
         return (b"permits",), (self.set_by_an_operator(), before, self.ttl())
 
     def read_acquire(self):
-        return self.fenced(*self.RW), (self.token(), self.ttl(), self.MARK, self.fence())
+        return self.fenced(*self.RW), (self.token(), self.ttl(), self.MARK, self.fence(), self.any(b"", self.token()))
 
     def read_extend(self):
         return self.RW[:2], (self.MARK, self.token(), self.ttl_or_none())

@@ -94,8 +94,8 @@ def a_reader_passes_the_waiting_writer_of_its_process():
     with rewritten(
         "read_acquire",
         (
-            "if redis.call('EXISTS', KEYS[3]) == 1 then",
-            f"local waiting = redis.call('GET', KEYS[3]) if waiting and not ({same_owner('waiting', 'ARGV[1]')}) then",
+            "local held_out = redis.call('EXISTS', KEYS[3]) == 1",
+            f"local hint = redis.call('GET', KEYS[3]) local held_out = hint and not ({same_owner('hint', 'ARGV[1]')})",
         ),
     ):
         yield

@@ -90,7 +90,10 @@ def test_what_a_reader_asks(fenced):
     claim, keys = read(fenced=fenced), [LOCK, READING, HINT, REGISTER]
     number = str(len(keys)).encode()
     for ask in (claim.acquire, claim.contend):
-        assert words(ask(TOKEN, 10_000, 7)) == [b"read_acquire", number, *keys, TOKEN, b"10000", READERS, b"7"]
+        assert words(ask(TOKEN, 10_000, 7)) == [b"read_acquire", number, *keys, TOKEN, b"10000", READERS, b"7", b""]
+    again = claim.beside(b"another")
+    assert words(again.acquire(TOKEN, 1, 7))[-2:] == [b"7", b"another"]
+    assert (claim.queues, again.queues) == (True, False)
     assert words(claim.release(TOKEN)) == [b"read_release", b"2", LOCK, READING, TOKEN, b"0", READERS]
     assert words(claim.retain(TOKEN, 5)) == [b"read_release", b"2", LOCK, READING, TOKEN, b"5", READERS]
     fence = 9 if fenced else None

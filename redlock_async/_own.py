@@ -1,0 +1,61 @@
+"""What a caller has itself that is in its own way: a wait for oneself has no end, and the error says so.
+
+It decides nothing about locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ._claim import Claim
+from ._errors import ConfigurationError
+from ._holding import Caller, Holding, caller, kind_of
+
+
+class Kept(Protocol):
+    """What a client keeps."""
+
+    held: dict[bytes, Holding]
+    shares: dict[bytes, list[Holding]]
+    """The leases that others may share, by the key that they share."""
+
+
+def shares_of(kept: Kept, claim: Claim, who: Caller | None) -> Iterator[Holding]:
+    """The caller's own leases that others may share, on names that are claimed."""
+    for key in claim.watched:
+        for holding in kept.shares.get(key, ()):
+            if holding.belongs_to(who) and holding.valid:
+                yield holding
+
+
+def refuse_to_wait_for_oneself(kept: Kept, claim: Claim) -> None:
+    """A ConfigurationError for one who reads a name and wants to have it alone."""
+    who = caller()
+    for holding in shares_of(kept, claim, who):
+        raise ConfigurationError(
+            f"this {kind_of(who)} holds a read lease on {holding.shown}, and would wait for itself: a read lease "
+            "cannot be upgraded, and whoever does not read() is a writer. Release it first, or take write() from the "
+            "start and downgrade()",
+            names=claim.names,
+        )
+
+
+def hint(kept: Kept, claim: Claim) -> str:
+    """What to add to the error of a wait that is over, when it was for the caller itself."""
+    who = caller()
+    taken = {key: kept.held[key] for key in claim.watched if key in kept.held}
+    own = [holding for holding in taken.values() if holding.belongs_to(who)]
+    if not own:
+        return ""
+    kind, holding = kind_of(who), own[0]
+    if claim.kind == "semaphore":
+        return f"; this very {kind} holds {len(own)} of its slots"
+    where = f", in this very {kind}"
+    if claim.kind == holding.claim.kind == "lock":
+        if claim.names == holding.claim.names:
+            return f"{where}: reentrant=True, given to both locks, lets a {kind} enter again"
+        return f"{where}: only a lock on the same names is entered again"
+    if claim.kind == "read" and holding.claim.kind == "write":
+        return f"{where}: downgrade() turns a write lease into a read lease"
+    return where
