@@ -163,6 +163,9 @@ class Claim:
         """How many states the reply of `extend` has for this one, and what that of `release` is if all was ours."""
         return 1
 
-    def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - for those that learn
-        """Learn from a refused attempt; True when another, differently put, is worth it at once."""
+    def again(self, refusals: Mapping[int, Held], spare: int) -> bool:  # noqa: ARG002 - for those that learn
+        """Learn from an attempt that was refused; True when another, differently put, is worth it at once.
+
+        `spare` is how many nodes more than a quorum there are.
+        """
         return False

@@ -41,8 +41,8 @@ class Arena(Ground, Protocol):
         """What to say to one who has waited for itself."""
         ...
 
-    def gave_up(self, contest: Contest, keys: Sequence[bytes], nodes: int) -> None:
-        """Tell the others of this process that an attempt has given back what it had on those nodes."""
+    def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
+        """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Contest:
 
     def _give_back(self, round_: Acquire) -> None:
         self._ground.give_back(self._claim, self._token, round_.reached)
-        self._ground.gave_up(self, self._claim.written, round_.holders)
+        self._ground.gave_up(self._claim.written, round_.holders)
 
     # Between attempts
 
@@ -199,7 +199,7 @@ class Contest:
         if error := round_.hopeless(self._claim.names, last=left <= 0):
             raise error
         self.last_error = self._trouble
-        if self._trouble is None and self._claim.again(round_.holding, ground.needed):
+        if self._trouble is None and self._claim.again(round_.holding, len(ground.nodes) - ground.needed):
             self._raced = False
             return None  # even with no time left: one try is as many questions as it takes
         if self._trouble is None and round_.holder()[0] is None:
@@ -238,7 +238,7 @@ class Contest:
         would have it: a job that all machines start by the same cron would be skipped by all of them.
         """
         ground, claim = self._ground, self._claim
-        once = self._options.wait == 0 and claim.exclusive and claim.races
+        once = self._options.wait == 0 and not claim.shared and claim.races
         if not once or self._trouble is not None or round_.named or left + ground.node_timeout <= 0:
             raise self._over()
         # Long enough for those who have not answered yet, too: they may name the same.
@@ -315,7 +315,10 @@ class Contest:
                 self._arm_backup()
 
     def _arm_backup(self) -> None:
-        ground = self._ground
+        ground, round_ = self._ground, self._round
+        assert round_ is not None  # noqa: S101 - a node reports what an attempt has read
+        if self._claim.exclusive and round_.named:
+            return  # somebody has it on a majority, which has not changed: no other node can help
         if self._wake is not None:
             self._backup = ground.loop.call_later(0.001 + 3 * ground.round_trip, _chance_seen, self._wake)
 

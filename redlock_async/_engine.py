@@ -91,6 +91,8 @@ class Engine:
         """Those of them that others may share, by the key that they share."""
         self.contests: dict[bytes, list[Waiting]] = {}
         """Who is asking the nodes, by the keys whose change they wait for."""
+        self._given_up: dict[bytes, int] = {}
+        """On which nodes attempts that failed have given something back in this step of the loop, by its key."""
         self.shared: dict[bytes, object] = {}
         """What the tasks that wait for the same do once for all of them, by a key of it."""
         self.closed = False
@@ -425,15 +427,23 @@ class Engine:
         round_.send(reached)
         return round_
 
-    def gave_up(self, contest: Contest, keys: Sequence[bytes], nodes: int) -> None:
-        """Tell the others of this process that an attempt has given back what it had on those nodes."""
+    def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
+        """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
         # To them the nodes do not report it: it was we who changed it.
         for key in keys:
-            for other in self._contests(key):
-                if other is not contest:
-                    for node in self.nodes:
-                        if node.bit & nodes:
-                            other.freed(node.index, key)
+            if nodes and len(self.contests.get(key, ())) > 1:
+                if not self._given_up:
+                    self.loop.call_soon(self._tell_what_was_given_up)
+                self._given_up[key] = self._given_up.get(key, 0) | nodes
+
+    def _tell_what_was_given_up(self) -> None:
+        # Once for all of a step of the loop: thousands may begin to wait in one.
+        given_up, self._given_up = self._given_up, {}
+        for key, nodes in given_up.items():
+            indexes = [node.index for node in self.nodes if node.bit & nodes]
+            for contest in self._contests(key):
+                for index in indexes:
+                    contest.freed(index, key)
 
     def tell_all(self, command: Command, keep: float, but: int = 0) -> None:
         """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds.

@@ -26,13 +26,29 @@ class Clients(Voters, Protocol):
 class Request:
     """One lease within an extension: what it asks for, and how the nodes have answered."""
 
-    __slots__ = ("decided", "gone", "holding", "missing", "ours", "sent_at", "ttl", "ttl_ms")
+    __slots__ = (
+        "between",
+        "decided",
+        "gone",
+        "holding",
+        "missing",
+        "ours",
+        "repair_ms",
+        "sent_at",
+        "ttl",
+        "ttl_ms",
+    )  # fmt: skip
 
-    def __init__(self, holding: Holding, ttl: float, ttl_ms: int, sent_at: float) -> None:
+    def __init__(self, holding: Holding, ttl: float, ttl_ms: int, sent_at: float, *, between: bool = False) -> None:
         self.holding = holding
         self.ttl = ttl
         self.ttl_ms = ttl_ms
+        """What is asked for; 0 only looks."""
         self.sent_at = sent_at
+        self.between = between
+        """Whether it is a look between two renewals, which are due in their time whatever is seen now."""
+        self.repair_ms = holding.left_ms(sent_at) if between else ttl_ms
+        """How long it lasts where it is set again; 0: it is not."""
         self.ours = 0
         self.gone = 0
         self.missing = 0
@@ -97,6 +113,8 @@ class Extension(Round):
         if not holding.confirmed:
             held = holding.confirm(request.sent_at, now)
             clients.adopt(holding)
+        elif request.between:
+            held = now < holding.until
         elif request.ttl_ms == 0:
             held = holding.seen(request.sent_at, now)
         else:
@@ -123,7 +141,7 @@ class Extension(Round):
         """Set it again on nodes that lost it."""
         holding, missing = request.holding, request.missing
         request.missing = 0
-        if not missing or holding.phase is not Phase.HELD or not holding.confirmed or request.ttl_ms == 0:
+        if not missing or holding.phase is not Phase.HELD or not holding.confirmed or request.repair_ms == 0:
             return False
         Repair(self._clients, self, request, self._timeout).ask_mask(missing)
         return True
@@ -160,7 +178,7 @@ class Repair(Round):
 
     def __init__(self, clients: Clients, extension: Extension, request: Request, timeout: float) -> None:
         holding = request.holding
-        command = holding.claim.secure(holding.token, holding.fence, request.ttl_ms)
+        command = holding.claim.secure(holding.token, holding.fence, request.repair_ms)
         super().__init__(clients, command, timeout)
         self._clients = clients
         self._extension = extension

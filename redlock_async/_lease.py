@@ -116,6 +116,15 @@ class Term:
         """What to ask the nodes for at a renewal: 0 only looks whether the lease still stands."""
         return round(self.ttl * 1000) if not self.confirmed or (self.renews and not self.capped) else 0
 
+    def left_ms(self, now: float) -> int:
+        """For how long a node is to keep it where it has lost it between two renewals: 0 where it is not renewed."""
+        return max(round((self.runs_out_at - now) * 1000), 0) if self.renews and not self.capped else 0
+
+    def looked(self) -> None:
+        """It was looked at for the first time: from here on it is renewed at the usual times."""
+        self.next_at += self.ttl / RENEWALS - self._interval
+        self._interval = self.ttl / RENEWALS
+
     def asked(self, now: float) -> None:
         """A renewal was sent: the next is due at the usual time, or sooner if what is left is short."""
         left = max(self.lose_at - now, 0.0)

@@ -91,7 +91,7 @@ class Fair(Mutex):
             self._line.join(self)
         return await self._line.turn(self, deadline)
 
-    def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - it is enough that there are any
+    def again(self, refusals: Mapping[int, Held], spare: int) -> bool:  # noqa: ARG002 - it is enough that there are any
         return self._line is None and self._patient is True
 
     async def _draw(self, hall: Hall, deadline: float | None) -> int:

@@ -59,8 +59,12 @@ class Renewals:
         now = self._clients.now()
         # Who has been looked at already, extended by hand or downgraded say, is due much later, as the others are.
         leaving = [holding for holding in self._new if not now < holding.next_at <= now + FIRST_LOOK]
+        looked = []
         for holding in leaving:
             del self._new[holding]
+            if holding.next_at <= now:
+                holding.looked()
+                looked.append(holding)
             self._push(holding)
         self._awaits_new = bool(self._new)
         if self._awaits_new:
@@ -69,6 +73,7 @@ class Renewals:
             # In this very step: one whose deadline passed while the loop was blocked has waited long enough.
             self._timer.cancel()
             self._run()
+        self._look_at([holding for holding in looked if holding.phase is Phase.HELD])
 
     def remove(self, holding: Holding) -> None:
         """That lease has ended."""
@@ -175,7 +180,16 @@ class Renewals:
 
     def _look(self) -> None:
         suspects, self._suspects = self._suspects, {}
-        self.send([holding for holding in suspects if holding.phase is Phase.HELD])
+        self._look_at([holding for holding in suspects if holding.phase is Phase.HELD and holding.confirmed])
+
+    def _look_at(self, holdings: Sequence[Holding]) -> None:
+        """See whether those leases still stand, between two renewals; where a node has lost one it is set again.
+
+        Nothing else is changed there: to renew a lease would wake all who wait for it. Some of them would be granted a
+        node that it has not got, and give that back, which is reported here and looked at again: a circle.
+        """
+        now = self._clients.now()
+        self._ask([Request(holding, holding.ttl, 0, now, between=True) for holding in holdings])
 
     def close(self) -> None:
         """Stop."""

@@ -150,7 +150,7 @@ class Slots(Claim):
         wanted.update(dict.fromkeys((*range(start, self.permits), *range(start))))
         self.slots = tuple(islice(wanted, self.count))
 
-    def again(self, refusals: Mapping[int, Held], needed: int) -> bool:  # noqa: ARG002 - most of those that told will do
+    def again(self, refusals: Mapping[int, Held], spare: int) -> bool:
         told = {node: held for node, held in refusals.items() if isinstance(held, Taken)}
         bound = max((held.bound for held in told.values()), default=0)
         if bound > len(self._seen):
@@ -158,7 +158,8 @@ class Slots(Claim):
             return True
         self._free.update((node, held.free) for node, held in told.items())
         votes = Counter(chain.from_iterable(self._free.values()))
-        likely = [slot for slot, count in votes.items() if 2 * count > len(self._free)]
+        # Taken on no more of those that told than a quorum can do without: some of them may only have been left behind.
+        likely = [slot for slot, count in votes.items() if len(self._free) - count <= spare]
         if len(likely) >= self.count and self._races < RACES:
             self._races += 1
             most = max(votes.values())
