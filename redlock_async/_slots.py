@@ -38,6 +38,10 @@ taking each slot as it is freed, before there are enough."""
 LONGEST_PATIENCE = 3.0
 """Seconds after which it does so at the latest, behind holders that keep their slots for long."""
 
+PAUSE = 2 * REFRESH
+"""Seconds after one was held back itself until it holds back others. It is so again at each refresh, and that leaves
+those who want few a moment between two who want many: else they would wait for as long as there are any of these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken(Held):
@@ -57,7 +61,7 @@ class Taken(Held):
 
 @dataclass(frozen=True, slots=True)
 class Ahead(Taken):
-    """A refusal: somebody waits who wants more slots."""
+    """A refusal: somebody waits who comes first. Who wants more does, and of those who want as many one does."""
 
     ahead: ClassVar[bool] = True
 
@@ -66,8 +70,8 @@ class Slots(Claim):
     """So many of a semaphore's slots, whichever they are, until some are won; then those."""
 
     __slots__ = (
-        "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_now", "_races", "_seen", "_waits",
-        "count", "fenced", "names", "permits", "preference", "slots", "turns", "watched",
+        "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_not_before", "_now", "_races", "_seen",
+        "_waits", "count", "fenced", "names", "permits", "preference", "slots", "turns", "watched",
     )  # fmt: skip
 
     kind: ClassVar[str] = "semaphore"
@@ -115,6 +119,8 @@ class Slots(Claim):
         """What our hint holds, once we have left one."""
         self._hint_at = math.inf
         """When to leave it, or to keep it alive."""
+        self._not_before = -math.inf
+        """When that is due: until then those who want fewer have their moment."""
 
     def begin(self, ground: Ground) -> Self:
         mine = copy(self)
@@ -130,7 +136,11 @@ class Slots(Claim):
     @property
     def probes(self) -> bool:
         # An attempt that leaves a hint is wanted on all nodes.
-        return self._now() < self._hint_at
+        return self._now() < self._hint_due
+
+    @property
+    def _hint_due(self) -> float:
+        return max(self._hint_at, self._not_before)
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - one holder a slot
         return tuple(self.watched[slot] for slot in self.slots)
@@ -188,21 +198,21 @@ class Slots(Claim):
     # Words for the nodes
 
     def acquire(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        return self._ask(token, ttl_ms, candidate, b"")
+        return self._ask(token, ttl_ms, candidate)
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         now = self._now()
-        if now < self._hint_at:
-            return self._ask(token, ttl_ms, candidate, b"")
+        if now < self._hint_due:
+            return self._ask(token, ttl_ms, candidate)
         self._hint_at = now + REFRESH
         self._mark = self._mark or b"%d:%b" % (self.count, token)
-        return self._ask(token, ttl_ms, candidate, self._mark)
+        return self._ask(token, ttl_ms, candidate, HINT_MS)
 
-    def _ask(self, token: bytes, ttl_ms: int, candidate: int, mark: bytes) -> Command:
+    def _ask(self, token: bytes, ttl_ms: int, candidate: int, hint_ms: int = 0) -> Command:
         self._choose(token)
         seen = self._seen
         keys = (self._bound, self._hint, *seen, *self._registers()) if self.fenced else (self._bound, self._hint, *seen)
-        words = (self.permits, len(seen), token, ttl_ms, candidate, mark, HINT_MS)
+        words = (self.permits, len(seen), token, ttl_ms, candidate, self._mark, hint_ms)
         return Call("semaphore_acquire", len(keys), *keys, *words, *self.slots)
 
     def _registers(self) -> tuple[bytes, ...]:
@@ -256,9 +266,11 @@ class Slots(Claim):
         holder, ttl_ms, *free = reply
         expires_in = ends_in = ttl_ms / 1000 if ttl_ms >= 0 else None
         if expires_in is not None:
-            expires_in = min(expires_in, max(self._hint_at - self._now(), 0.0))
+            expires_in = min(expires_in, max(self._hint_due - self._now(), 0.0))
         if type(holder) is int:
             (hint,) = free
+            # When that one is in, others have a moment before the next is.
+            self._not_before = self._now() + PAUSE
             return Ahead(hint.partition(b":")[2], expires_in, enough_in=ends_in)
         numbers = {*map(type, free)} <= {int} and (not free or 0 <= min(free) <= max(free) < self.permits)
         if holder is None or not numbers:

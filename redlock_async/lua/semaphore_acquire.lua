@@ -3,10 +3,10 @@
 --          fence register for each wanted one (none of them: not fenced)
 -- ARGV[1]  permits   ARGV[2] how many of KEYS are slots: permits, or more
 -- ARGV[3]  holder token   ARGV[4] ttl in ms   ARGV[5] fencing candidate: the caller's wall clock in µs
--- ARGV[6]  what to leave as the hint if it is refused, or empty: no hint   ARGV[7] its ttl in ms
+-- ARGV[6]  the caller's own hint, or empty: it has none   ARGV[7] ms to leave it for if it is refused, 0: not
 -- ARGV[8..]  the wanted slots, from 0
 -- Returns the fence (1 when not fenced) if granted, else {holder token of a wanted slot, ms until so many have expired that
--- there are enough (-1: never), the free slots...}; {slots, ms, hint} when somebody waits for so many, who comes first;
+-- there are enough (-1: never), the free slots...}; {slots, ms, hint} when somebody waits for so many and comes first;
 -- {number in use} where that is larger than the slots given, which must then be given, to see whether any of them is held;
 -- and an error PERMITS when one is held under another number, or an operator has set another number.
 local permits, slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), #ARGV - 7
@@ -31,7 +31,11 @@ if bound and bound ~= ARGV[1] then
 end
 local hint = redis.call('GET', KEYS[2])
 local ahead = hint and tonumber(string.match(hint, '^%d+')) or 0
-if ahead > wanted then return {ahead, redis.call('PTTL', KEYS[2]), hint} end
+-- Of those who want as many only one may go before the rest, or who wants fewer would wait for as long as there are any;
+-- and the same one on all nodes, or each could be held back by the hint of the other.
+if ahead > wanted or (ahead == wanted and (ARGV[6] == '' or hint < ARGV[6])) then
+  return {ahead, redis.call('PTTL', KEYS[2]), hint}
+end
 -- Reading a slot arms client tracking on it: the caller is told when it is freed.
 local holder
 for i = 8, #ARGV do
@@ -42,7 +46,7 @@ if not holder then
   for i = 8, #ARGV do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end
 else
   -- Once a second at most: each time it changes, those that it holds back are told.
-  if ARGV[6] ~= '' and (ahead < wanted or hint == ARGV[6]) then
+  if ARGV[7] ~= '0' and (ahead < wanted or hint == ARGV[6]) then
     redis.call('SET', KEYS[2], ARGV[6], 'PX', ARGV[7])
     -- For others of the same process: our own write disarmed client tracking on it.
     redis.call('EXISTS', KEYS[2])
@@ -56,6 +60,7 @@ else
       times[#times + 1] = left
     end
   end
+  if ahead == wanted and hint ~= ARGV[6] then return {ahead, redis.call('PTTL', KEYS[2]), hint} end
   table.sort(times)
   answer[2] = times[math.max(wanted + 2 - #answer, 1)] or -1
   return answer

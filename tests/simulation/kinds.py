@@ -64,6 +64,8 @@ class KindSchedule(Schedule):
     """Seconds that anybody waits at most for what nobody keeps from him; None: not judged, masters or network fail."""
     passed: float | None = None
     """Of semaphores: seconds that who wants many waits at most, though others take what they want before."""
+    held_back: float | None = None
+    """Of semaphores: seconds that who wants one slot waits at most, though others come who want more."""
     ordered: bool = False
     """Of fair locks: whether who came first must be served first."""
     count: int = 0
@@ -402,6 +404,11 @@ class Permits(KindRun):
                 rivals = [other for other in self.attempts if other is not attempt and other.job.slots > 1]
                 if attempt.job.slots > 1 and waited > self.schedule.passed * (1 + len(rivals)):
                     yield Violation("liveness", f"who wants {attempt.job.slots} slots was passed for {waited:.3f} s")
+        if self.schedule.held_back is not None:
+            for attempt in self.attempts:
+                waited = (self._simulation.now if attempt.end is None else attempt.end) - attempt.start
+                if attempt.job.slots == 1 and waited > self.schedule.held_back:
+                    yield Violation("liveness", f"who wants 1 slot was held back for {waited:.3f} s")
         yield from self._changed(holds) if self.schedule.changes else self._one_number(holds)
 
     def _changed(self, holds):
@@ -783,6 +790,8 @@ def semaphore(seed):
     which = luck.random()
     if which < 0.1:
         return _few_and_many(seed, luck, long=which >= 0.08)
+    if which < 0.15:
+        return _many_and_few(seed, luck)
     ttl, span, odd = luck.choice((0.5, 2.0)), luck.choice((0.0, 0.3, 2.0)), luck.choice((0.0, 0.0, 0.3))
     several = luck.choice((0.0, 0.3, 0.8))
 
@@ -816,6 +825,24 @@ def _few_and_many(seed, luck, *, long):
         jobs.append((replace(many, slots=luck.randint(2, permits)),))
     return calm(seed, luck, "semaphore", jobs, bound=SEMAPHORE_BOUND, passed=PASSED_LONG if long else PASSED)
 
+
+def _many_and_few(seed, luck):
+    """Those who want nearly all come without end; one wants a slot that is always free, and too little for them."""
+    permits, work = luck.choice((3, 4)), luck.uniform(0.5, 3)
+    number = int(20 / work)
+    many = Task("semaphore", "x", 0.0, 2.0, 60.0, work, permits=permits, slots=permits - 1)
+    jobs = [
+        tuple(replace(many, at=luck.uniform(0, 0.8) * work * index) for index in range(which, number, 3))
+        for which in range(3)
+    ]
+    few = replace(many, work=luck.uniform(0, 0.5), slots=1)
+    jobs.append(tuple(replace(few, at=at) for at in (luck.uniform(3, 9), luck.uniform(9, 16))))
+    return calm(seed, luck, "semaphore", jobs, bound=SEMAPHORE_BOUND, held_back=work + HELD_BACK)
+
+
+HELD_BACK = 2.0
+"""Seconds for which who wants few is held back, beyond the time of those who are in: until all hear of it, and again
+where another one was faster."""
 
 PASSED = 5.0
 """Seconds for which those who want few may pass one who wants many, where they hold their slots for 1.2 at most."""

@@ -310,8 +310,24 @@ def who_wants_as_many_is_held_back():
     """Each by the hint of the other."""
     with rewritten(
         "semaphore_acquire",
-        ("if ahead > wanted then", "if ahead >= wanted and (ARGV[6] == '' or hint ~= ARGV[6]) then"),
+        ("hint < ARGV[6]", "hint ~= ARGV[6]"),
     ):
+        yield
+
+
+@mutant("semaphore")
+def who_wants_as_many_is_never_held_back():
+    """They pass the one that holds back who wants fewer, for as long as they come."""
+    with rewritten(
+        "semaphore_acquire", ("if ahead > wanted or (ahead == wanted and", "if ahead > wanted or (false and")
+    ):
+        yield
+
+
+@mutant("semaphore")
+def those_who_want_many_follow_each_other_at_once():
+    """When one is in, the next holds back who wants fewer in the same moment."""
+    with patch.object(_slots, "PAUSE", 0):
         yield
 
 

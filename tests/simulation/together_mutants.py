@@ -157,7 +157,7 @@ def those_of_its_process_pass_who_wants_many():
     """The hint holds back the other processes' only."""
     with rewritten(
         "semaphore_acquire",
-        ("if ahead > wanted then", f"if ahead > wanted and not ({same_owner('hint', 'ARGV[3]')}) then"),
+        ("if ahead > wanted or", f"if ahead > wanted and not ({same_owner('hint', 'ARGV[3]')}) or"),
     ):
         yield
 
@@ -165,7 +165,7 @@ def those_of_its_process_pass_who_wants_many():
 @mutant("semaphore")
 def hint_of_who_wants_many_is_ignored():
     """It is left, and those who want few pass."""
-    with rewritten("semaphore_acquire", ("if ahead > wanted then", "if false then")):
+    with rewritten("semaphore_acquire", ("if ahead > wanted or (ahead == wanted and", "if false and (true and")):
         yield
 
 
