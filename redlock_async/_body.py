@@ -20,7 +20,7 @@ from ._lease import Phase
 class Body:
     """One block."""
 
-    __slots__ = ("_cancelling", "_holding", "_scope", "_task", "lease")
+    __slots__ = ("_cancelling", "_holding", "_scope", "_task")
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
@@ -28,8 +28,6 @@ class Body:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         """Cancellations that were under way when the block began."""
-        self.lease: object = None
-        """Keeps the lease alive that nobody took with `as`."""
 
     def enter(self) -> None:
         """The block begins."""

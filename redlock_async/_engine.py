@@ -25,7 +25,7 @@ from ._own import hint, refuse_to_wait_for_oneself
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
-from ._waiting import LONGEST_RUN, Turns
+from ._waiting import LONGEST_RUN, Turn, Turns
 from ._wire import Wire
 from ._world import around
 from .events import Events, Kind, Reason
@@ -228,8 +228,9 @@ class Engine:
         left = None if deadline is None else deadline - self.now()
         if left is not None and left <= 0 and not self._knows(claim, key):
             left = self.node_timeout  # tried once, by somebody else, just now: that will tell
+        turn = self.turns.get(key)  # over by then, where all who are in it give up at once
         if not await self.turns.wait(key, left):
-            raise self._not_my_turn(claim, key, options)
+            raise self._not_my_turn(claim, key, options, turn)
 
     async def _queue_up(self, claim: Claim, options: Options, deadline: float | None, contest: Contest) -> bool:
         """One that shares, and was refused or finds others who were, waits as all do: one of them asks for all."""
@@ -253,8 +254,7 @@ class Engine:
         # Nobody asks: whoever has the turn is a holder, or has just got it from one that passed it on.
         return turn is None or claim.exclusive
 
-    def _not_my_turn(self, claim: Claim, key: bytes, options: Options) -> Exception:
-        turn = self.turns.get(key)
+    def _not_my_turn(self, claim: Claim, key: bytes, options: Options, turn: Turn | None) -> Exception:
         if turn is not None and (contest := turn.contest) is not None:
             error = contest.last_error
             return contest.timed_out(claim, options.wait) if error is None else copy(error)

@@ -5,16 +5,14 @@ It neither waits nor wakes.
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from ._engine import Engine
-from ._errors import ConfigurationError, RedlockError
+from ._errors import ConfigurationError
 from ._quorum import Verdict
-from ._round import Round
+from ._round import Round, until_decided
 from ._scripts import Call
 
 U = TypeVar("U", bound="Use")
@@ -56,28 +54,13 @@ class Count:
 
     async def _majority(self, engine: Engine, deadline: float | None, ask: Callable[[], U]) -> U:
         """Ask until a majority has done it."""
-        while True:
-            round_ = ask()
-            round_.ask_all()
-            try:
-                verdict = await round_.outcome
-            finally:
-                round_.abandon()
-            if verdict is Verdict.WON:
-                return round_
-            if verdict is Verdict.REFUSED:
-                raise ConfigurationError(
-                    f"the latch {self.name!r} is in use with count={round_.other}, and this was to be count={self.of}: "
-                    "all who use it give the same, and another generation may have another"
-                )
-            if engine.closed:
-                raise RedlockError(f"the client was closed while it used the latch {self.name!r}")
-            left = math.inf if deadline is None else deadline - engine.now()
-            if error := round_.hopeless((self.name,), last=left <= 0):
-                raise error
-            if left <= 0:
-                raise round_.unavailable(f"could not use the latch {self.name!r}", (self.name,))
-            await asyncio.sleep(min(left, engine.retry_delay * engine.random.uniform(0.25, 1.0)))
+        round_ = await until_decided(engine, ask, deadline, "could not use the latch", self.name)
+        if round_.outcome.result() is Verdict.REFUSED:
+            raise ConfigurationError(
+                f"the latch {self.name!r} is in use with count={round_.other}, and this was to be count={self.of}: "
+                "all who use it give the same, and another generation may have another"
+            )
+        return round_
 
 
 class Seen:

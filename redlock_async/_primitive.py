@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from ._body import Body
 from ._claim import Claim
 from ._engine import Engine
 from ._errors import LockTimeout, RedlockError
@@ -29,7 +28,7 @@ class Primitive(Generic[L]):
         self._engine = engine
         self._claim = claim
         self._options = options
-        self._entered: dict[asyncio.Task[object] | None, list[Body]] = {}
+        self._entered: dict[asyncio.Task[object] | None, list[L]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self._claim.names))}>"
@@ -64,28 +63,25 @@ class Primitive(Generic[L]):
 
     async def __aenter__(self) -> L:
         lease = await self.acquire()
-        lease._begin()  # noqa: SLF001 - the two halves of one thing
-        body = Body(lease._holding)  # noqa: SLF001 - likewise
-        body.lease = lease
-        body.enter()
-        self._entered.setdefault(asyncio.current_task(), []).append(body)
+        lease._enter()  # noqa: SLF001 - the two halves of one thing
+        self._entered.setdefault(asyncio.current_task(), []).append(lease)
         return lease
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._body().leave(exc_type, exc, traceback)
+        await self._left().__aexit__(exc_type, exc, traceback)
 
-    def _body(self) -> Body:
-        """The block that is being left: this task's last."""
+    def _left(self) -> L:
+        """The lease whose block is being left: this task's last."""
         task = asyncio.current_task()
         if task not in self._entered:
             # Left by another task than entered it: only sure when there is just one. `leave` then says what is wrong.
             if len(self._entered) != 1:
                 raise RedlockError(f"{self!r} was left by a task that did not enter it")
             task = next(iter(self._entered))
-        bodies = self._entered[task]
-        body = bodies.pop()
-        if not bodies:
+        leases = self._entered[task]
+        lease = leases.pop()
+        if not leases:
             del self._entered[task]
-        return body
+        return lease

@@ -9,18 +9,15 @@ majority, whatever was lost in between: no deadlock, unlike with each node's own
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import ClassVar, Self, cast
 
 from ._claim import Ground, Held
-from ._errors import RedlockError
 from ._keys import Keys
 from ._line import REGISTER_MS, Draw, Hall, Line
 from ._mutex import Mutex
-from ._quorum import Verdict
+from ._round import until_decided
 from ._scripts import Call, Command
 
 SHORTEST_PLACE = 1.5
@@ -96,22 +93,11 @@ class Fair(Mutex):
 
     async def _draw(self, hall: Hall, deadline: float | None) -> int:
         """A ticket, larger than all that a majority stores."""
-        while True:
-            draw = Draw(hall, Call("fair_ticket", 1, self.places[2], REGISTER_MS), hall.node_timeout)
-            draw.ask_all()
-            try:
-                if await draw.outcome is Verdict.WON:
-                    return draw.ticket
-            finally:
-                draw.abandon()
-            if hall.closed:
-                raise RedlockError(f"the client was closed while waiting for {self.names[0]!r}")
-            left = math.inf if deadline is None else deadline - hall.now()
-            if error := draw.hopeless(self.names, last=left <= 0):
-                raise error
-            if left <= 0:
-                raise draw.unavailable(f"could not queue for {self.names[0]!r}", self.names)
-            await asyncio.sleep(min(left, hall.retry_delay * hall.random.uniform(0.25, 1.0)))
+        command = Call("fair_ticket", 1, self.places[2], REGISTER_MS)
+        draw = await until_decided(
+            hall, lambda: Draw(hall, command, hall.node_timeout), deadline, "could not queue for", self.names[0]
+        )
+        return draw.ticket
 
     def in_front(self) -> Held | None:
         return self._line.front if self._line is not None else None

@@ -6,11 +6,13 @@ It decides nothing about locks: what a reply is worth is read by the subclasses.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from random import Random
+from typing import ClassVar, Protocol, TypeVar
 
 from ._deadlines import Deadlines
-from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable
+from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable, RedlockError
 from ._fleet import Fleet
 from ._node import Node
 from ._quorum import Tally, Verdict
@@ -32,6 +34,14 @@ class Voters(Protocol):
     events: Events
     round_trip: float
     """Smoothed duration of a round."""
+
+
+class Patient(Voters, Protocol):
+    """What asking again and again needs of the client it is for."""
+
+    random: Random
+    retry_delay: float
+    closed: bool
 
 
 class Round(Tally):
@@ -224,3 +234,27 @@ class Round(Tally):
         if sum(isinstance(cause, NodeDenied) for cause in self.causes.values()) > spare:
             return self.unavailable("refused for good", names)
         return None
+
+
+R = TypeVar("R", bound=Round)
+
+
+async def until_decided(voters: Patient, ask: Callable[[], R], deadline: float | None, what: str, name: str) -> R:
+    """Ask until a majority has done it or refused it; QuorumUnavailable when that is not known by the deadline."""
+    while True:
+        round_ = ask()
+        round_.ask_all()
+        try:
+            verdict = await round_.outcome
+        finally:
+            round_.abandon()
+        if verdict is not Verdict.UNREACHABLE:
+            return round_
+        if voters.closed:
+            raise RedlockError(f"{what} {name!r}: the client was closed")
+        left = math.inf if deadline is None else deadline - voters.now()
+        if error := round_.hopeless((name,), last=left <= 0):
+            raise error
+        if left <= 0:
+            raise round_.unavailable(f"{what} {name!r}", (name,))
+        await asyncio.sleep(min(left, voters.retry_delay * voters.random.uniform(0.25, 1.0)))

@@ -103,10 +103,10 @@ class Turns:
     def leave(self, key: bytes) -> None:
         """Give the turn to the next in the queue."""
         turn = self._turns[key]
-        turn.contest = None
         while turn.queue:
             place, _ = turn.queue.popitem(last=False)
             if not place.done():
+                turn.contest = None
                 turn.run += 1
                 place.set_result(True)
                 return

@@ -156,10 +156,13 @@ class Lease:
     async def __aenter__(self) -> Self:
         if not self._holding.confirmed:
             await self.extend()
+        self._enter()
+        return self
+
+    def _enter(self) -> None:
         self._begin()
         self._body = Body(self._holding)
         self._body.enter()
-        return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
