@@ -40,6 +40,14 @@ class Held:
         return self.expires_in
 
 
+class Ahead(Held):
+    """A refusal: nobody holds it there, but somebody waits and comes first."""
+
+    __slots__ = ()
+
+    ahead: ClassVar[bool] = True
+
+
 class Ground(Voters, Protocol):
     """What a claim may use of the client that asks."""
 
@@ -59,7 +67,7 @@ class Claim:
     kind: ClassVar[str]
     """How the nodes' keys, detached leases and operators call it."""
 
-    exclusive: ClassVar[bool] = True
+    exclusive: bool = True
     """Whether the holder keeps the others of its process waiting, or passes its turn on once it has its lease."""
 
     shared: ClassVar[bool] = False

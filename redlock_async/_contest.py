@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Protocol
 
 from ._acquire import Acquire, Level
@@ -14,6 +13,7 @@ from ._claim import Claim, Ground
 from ._errors import LockTimeout, QuorumUnavailable, RedlockError
 from ._node import Node
 from ._quorum import Verdict, validity
+from ._round import Patient
 from ._scripts import Command
 from ._settings import Options
 from .events import Counters
@@ -25,19 +25,16 @@ STALLED = 5
 """Pauses after which a contender that asks one node first asks them all again: that one may hold an orphan."""
 
 
-class Arena(Ground, Protocol):
+class Arena(Ground, Patient, Protocol):
     """What a contest needs of the client it is for."""
 
-    random: Random
     drift_factor: float
-    retry_delay: float
     counters: Counters
-    closed: bool
 
     def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
         """Send releases to those nodes."""
 
-    def hint(self, claim: Claim) -> str:
+    def advice(self, claim: Claim) -> str:
         """What to say to one who has waited for itself."""
         ...
 
@@ -87,6 +84,7 @@ class Contest:
     _trouble: Exception | None = None
     last_error: Exception | None = None
     asked = False
+    waiting = 1
     queue_up: Callable[[Contest], Awaitable[bool]] | None = None
     """Of one that asks without having the turn: takes it, and returns whether that took a while."""
 
@@ -342,7 +340,7 @@ class Contest:
         held = self._claim.in_front() if self._round is None else self._round.in_front()
         holder = owner_of(held.token) if held is not None else None
         waits = held is not None and held.ahead
-        return timed_out(claim.names, wait, holder, self._ground.hint(claim), waits=waits, retry_after=self.ends_in())
+        return timed_out(claim.names, wait, holder, self._ground.advice(claim), waits=waits, retry_after=self.ends_in())
 
     def ends_in(self) -> float | None:
         """Seconds until what is in the way has run out, unless it is renewed; 0.0 if nobody has it, None if unknown."""
@@ -365,7 +363,7 @@ def timed_out(
     names: Sequence[str],
     wait: float | None,
     holder: str | None,
-    hint: str,
+    advice: str,
     *,
     waits: bool = False,
     retry_after: float | None,
@@ -373,7 +371,7 @@ def timed_out(
     """The wait is over; `waits` when whoever is in the way only waits as well."""
     by = f"{'behind' if waits else 'held by'} {holder or 'another client'}"
     waited = f" after waiting {wait:g} s" if wait else ""
-    message = f"could not lock {quoted(names)}{waited}: {by}{hint}"
+    message = f"could not lock {quoted(names)}{waited}: {by}{advice}"
     return LockTimeout(message, names=names, holder=holder, retry_after=retry_after)
 
 

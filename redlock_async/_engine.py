@@ -9,6 +9,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from . import _forks
 from ._acquire import Released
@@ -21,7 +22,7 @@ from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
 from ._node import Address, Node
-from ._own import hint, refuse_to_wait_for_oneself
+from ._own import advice, refuse_to_wait_for_oneself
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
@@ -39,6 +40,11 @@ FIRST_LOOK_LIMIT = 2
 
 class Waiting(Protocol):
     """Who waits for a key to change."""
+
+    @property
+    def waiting(self) -> int:
+        """For how many tasks."""
+        ...
 
     def freed(self, node: int, key: bytes | None) -> None:
         """A node reports a change: of that key, or of any."""
@@ -87,8 +93,8 @@ class Engine:
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
         """The leases that are kept, by the keys whose change puts them in doubt."""
-        self.shares: dict[bytes, list[Holding]] = {}
-        """Those of them that others may share, by the key that they share."""
+        self.reading: WeakKeyDictionary[Caller, dict[Holding, None]] = WeakKeyDictionary()
+        """Those of them that others may share, by who has them."""
         self.contests: dict[bytes, list[Waiting]] = {}
         """Who is asking the nodes, by the keys whose change they wait for."""
         self._given_up: dict[bytes, int] = {}
@@ -126,8 +132,8 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Tasks that wait for a lock."""
-        return self.turns.waiting + len(set(self._contests(None)))
+        """Tasks that wait for a lock, or for a latch."""
+        return self.turns.waiting + sum(each.waiting for each in set(self._contests(None)))
 
     async def closed_connections(self) -> None:
         """After `close`: wait until the connections have ended."""
@@ -169,7 +175,7 @@ class Engine:
 
     async def acquire(self, claim: Claim, options: Options) -> Holding:
         """A lease, or the error that says why not."""
-        if self.shares and not claim.shared:
+        if self.reading and not claim.shared:
             refuse_to_wait_for_oneself(self, claim)
         started = self.now()
         deadline = None if options.wait is None else started + options.wait
@@ -263,11 +269,11 @@ class Engine:
         if holding is None:
             return timed_out(claim.names, options.wait, None, "", retry_after=None)
         ends_in = max(holding.runs_out_at + self.round_trip - self.now(), 0.0)
-        return timed_out(claim.names, options.wait, owner_of(holding.token), self.hint(claim), retry_after=ends_in)
+        return timed_out(claim.names, options.wait, owner_of(holding.token), self.advice(claim), retry_after=ends_in)
 
-    def hint(self, claim: Claim) -> str:
+    def advice(self, claim: Claim) -> str:
         """What to say to one who has waited for itself."""
-        return hint(self, claim)
+        return advice(self, claim)
 
     async def _contend(self, claim: Claim, options: Options, deadline: float | None, run: int) -> Holding:
         claim = claim.begin(self)
@@ -365,8 +371,6 @@ class Engine:
         """Keep a lease that came from elsewhere."""
         for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
-        if holding.claim.shared:
-            self.shares.setdefault(holding.claim.watched[0], []).append(holding)
         self.renewals.add(holding)
 
     async def extend(self, holding: Holding, ttl: float) -> None:
@@ -400,10 +404,7 @@ class Engine:
         if kept:
             self.renewals.remove(holding)
             if claim.shared:
-                shares = self.shares[claim.watched[0]]
-                shares.remove(holding)
-                if not shares:
-                    del self.shares[claim.watched[0]]
+                holding.taken_by(None)
         if holding.owned_turn:
             holding.owned_turn = False
             for key in claim.turns:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from copy import copy
 from typing import TYPE_CHECKING, Protocol
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from ._errors import LockLost, NotHeld, QuorumUnavailable
 from ._lease import Phase, Term
@@ -58,6 +58,7 @@ class Keeper(Protocol):
     now: Callable[[], float]
     drift_factor: float
     needed: int
+    reading: WeakKeyDictionary[Caller, dict[Holding, None]]
     inherited: bool
     """Whether this process was forked since, and the lease is its parent's."""
 
@@ -136,7 +137,15 @@ class Holding(Term):
         self._watchers: list[asyncio.Future[None]] | None = None
 
     def taken_by(self, who: Caller | None) -> None:
-        """That one has acquired it."""
+        """That one has acquired it, or nobody any more."""
+        if self.claim.shared:
+            reading, before = self.keeper.reading, None if self._caller is None else self._caller()
+            if before is not None and (own := reading.get(before)) is not None:
+                own.pop(self, None)
+                if not own:
+                    del reading[before]
+            if who is not None:
+                reading.setdefault(who, {})[self] = None
         self._caller = None if who is None else ref(who)
 
     def belongs_to(self, who: Caller | None) -> bool:

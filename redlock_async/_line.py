@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from random import Random
 from typing import Protocol, cast
 
 from ._claim import Ground, Held
 from ._node import Node
-from ._round import Round
+from ._round import Patient, Round
 from ._scripts import Call, Command
 
 SIGNS = 3
@@ -26,12 +25,9 @@ BATCH = 100
 """Waiters of one process in one sign of life."""
 
 
-class Hall(Ground, Protocol):
+class Hall(Ground, Patient, Protocol):
     """What waiting in line needs of the client it is for."""
 
-    random: Random
-    retry_delay: float
-    closed: bool
     shared: dict[bytes, object]
 
     def key_changed(self, node: Node, key: bytes) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from ._claim import Claim
 from ._errors import ConfigurationError
@@ -17,22 +18,22 @@ class Kept(Protocol):
     """What a client keeps."""
 
     held: dict[bytes, Holding]
-    shares: dict[bytes, list[Holding]]
-    """The leases that others may share, by the key that they share."""
+    reading: WeakKeyDictionary[Caller, dict[Holding, None]]
+    """The leases that others may share, by who has them."""
 
 
 def shares_of(kept: Kept, claim: Claim, who: Caller | None) -> Iterator[Holding]:
     """The caller's own leases that others may share, on names that are claimed."""
-    for key in claim.watched:
-        for holding in kept.shares.get(key, ()):
-            if holding.belongs_to(who) and holding.valid:
-                yield holding
+    for holding in kept.reading.get(who, ()) if who is not None else ():
+        if holding.claim.watched[0] in claim.watched and holding.valid:
+            yield holding
 
 
 def refuse_to_wait_for_oneself(kept: Kept, claim: Claim) -> None:
     """A ConfigurationError for one who reads a name and wants to have it alone."""
     who = caller()
-    for holding in shares_of(kept, claim, who):
+    holding = next(shares_of(kept, claim, who), None)
+    if holding is not None:
         raise ConfigurationError(
             f"this {kind_of(who)} holds a read lease on {holding.shown}, and would wait for itself: a read lease "
             "cannot be upgraded, and whoever does not read() is a writer. Release it first, or take write() from the "
@@ -41,7 +42,7 @@ def refuse_to_wait_for_oneself(kept: Kept, claim: Claim) -> None:
         )
 
 
-def hint(kept: Kept, claim: Claim) -> str:
+def advice(kept: Kept, claim: Claim) -> str:
     """What to add to the error of a wait that is over, when it was for the caller itself."""
     who = caller()
     taken = {key: kept.held[key] for key in claim.watched if key in kept.held}

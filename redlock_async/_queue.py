@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import ClassVar, Self, cast
 
-from ._claim import Ground, Held
+from ._claim import Ahead, Ground, Held
 from ._keys import Keys
 from ._line import REGISTER_MS, Draw, Hall, Line
 from ._mutex import Mutex
@@ -30,14 +30,6 @@ TIMEOUTS = 6
 def place_kept(node_timeout: float) -> float:
     """Seconds a place is kept without a sign of life."""
     return max(SHORTEST_PLACE, TIMEOUTS * node_timeout)
-
-
-class Ahead(Held):
-    """A refusal by a node where somebody else is first in the queue."""
-
-    __slots__ = ()
-
-    ahead: ClassVar[bool] = True
 
 
 class Fair(Mutex):

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 from zlib import crc32
 
-from ._claim import HINT_MS, REFRESH, Claim, Ground, Held
+from ._claim import HINT_MS, REFRESH, Ahead, Claim, Ground, Held
 from ._keys import Keys
 from ._mutex import Mutex
 from ._scripts import Call, Command, DeleteIfEqual
@@ -58,7 +58,7 @@ class Read(Claim):
     __slots__ = ("_fence", "_hint", "_readers", "fenced", "key", "names", "preference", "turns", "watched", "within")
 
     kind: ClassVar[str] = "read"
-    exclusive: ClassVar[bool] = False
+    exclusive = False
     shared: ClassVar[bool] = True
 
     def __init__(self, keys: Keys, name: str, *, fenced: bool) -> None:
@@ -121,7 +121,8 @@ class Read(Claim):
     def refusal(self, reply: object) -> Held:
         assert isinstance(reply, list)  # noqa: S101 - read_acquire.lua
         holder, ms = reply
-        return Held(WAITING if holder is None else holder, ms / 1000 if ms >= 0 else None)
+        left = ms / 1000 if ms >= 0 else None
+        return Ahead(WAITING, left) if holder is None else Held(holder, left)
 
 
 class Write(Mutex):

@@ -70,12 +70,12 @@ class Slots(Claim):
     """So many of a semaphore's slots, whichever they are, until some are won; then those."""
 
     __slots__ = (
-        "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_not_before", "_now", "_races", "_seen",
-        "_waits", "count", "fenced", "names", "permits", "preference", "slots", "turns", "watched",
+        "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_not_before", "_now", "_races",
+        "_seen", "_waits", "count", "exclusive", "fenced", "names", "permits", "preference", "slots", "turns",
+        "watched",
     )  # fmt: skip
 
     kind: ClassVar[str] = "semaphore"
-    exclusive: ClassVar[bool] = False
 
     def __init__(self, keys: Keys, name: str, permits: int, *, fenced: bool, slots: tuple[int, ...] = (0,)) -> None:
         check_permits(permits)
@@ -92,6 +92,7 @@ class Slots(Claim):
     def _want(self, slots: tuple[int, ...]) -> None:
         self.slots = slots
         self.count = len(slots)
+        self.exclusive = self.count == self.permits  # then there is none left for the others of the process
         # Who wants fewer need not wait for those who want many, nor one under a new number for those under the old one.
         self.turns = (b"%s %d of %d" % (self._bound, self.count, self.permits),)
         self._start()
@@ -106,7 +107,9 @@ class Slots(Claim):
             )
         if count == self.count:
             return self
-        return slots(self._keys, self.names[0], self.permits, fenced=self.fenced, taken=tuple(range(count)))
+        other = copy(self)
+        other._want(tuple(range(count)))  # noqa: SLF001 - a copy of ourselves
+        return other
 
     def _start(self) -> None:
         self._candidates: Sequence[int] = range(self.permits)
@@ -278,26 +281,12 @@ class Slots(Claim):
         return Taken(holder, expires_in, enough_in=ends_in, free=tuple(free))
 
 
-class AllSlots(Slots):
-    """All the slots there are: whoever has them keeps the others of its process waiting, as for a lock."""
-
-    __slots__ = ()
-
-    exclusive: ClassVar[bool] = True
-
-
 def check_permits(permits: object) -> None:
     """Raise unless a semaphore can have so many."""
     if isinstance(permits, bool) or not isinstance(permits, int):
         raise ConfigurationError(f"permits is a whole number, not {shown(permits)}")
     if not 1 <= permits <= MOST_PERMITS:
         raise ConfigurationError(f"permits must be from 1 to {MOST_PERMITS}, not {shown(permits)}")
-
-
-def slots(keys: Keys, name: str, permits: int, *, fenced: bool, taken: tuple[int, ...] = (0,)) -> Slots:
-    """The claim on as many of a semaphore's slots as are given."""
-    kind = AllSlots if type(permits) is int and permits == len(taken) else Slots
-    return kind(keys, name, permits, fenced=fenced, slots=taken)
 
 
 def detached(keys: Keys, names: Sequence[str], details: Mapping[str, object], *, fenced: bool) -> Slots:
@@ -311,4 +300,4 @@ def detached(keys: Keys, names: Sequence[str], details: Mapping[str, object], *,
         and len({*taken}) == len(taken)
     ):
         raise ConfigurationError(f"not what Lease.detach() says of a semaphore's slots: {shown(details)}")
-    return slots(keys, names[0], permits, fenced=fenced, taken=tuple(taken))
+    return Slots(keys, names[0], permits, fenced=fenced, slots=tuple(taken))

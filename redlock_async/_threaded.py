@@ -279,15 +279,20 @@ class Semaphore(Lock[Lease]):
 
     _lock: AsyncSemaphore
 
-    def acquire(self, wait: Duration | Default | None = DEFAULT, *, count: int = 1) -> Lease:
-        """One lease on `count` slots, all or nothing; otherwise as for any lock."""
+    @property
+    def permits(self) -> int:
+        """How many slots there are."""
+        return self._lock.permits
+
+    def acquire(self, wait: Duration | Default | None = DEFAULT, *, count: int | None = None) -> Lease:
+        """One lease on `count` slots, or as many as the semaphore was made for, all or nothing; else as any lock."""
         return obtain(Lease.unwanted, self._acquire_slots, wait, count)
 
-    async def _acquire_slots(self, wait: Duration | Default | None, count: int) -> Lease:
+    async def _acquire_slots(self, wait: Duration | Default | None, count: int | None) -> Lease:
         return Lease(await self._lock.acquire(wait, count=count))
 
-    def try_acquire(self, *, count: int = 1) -> Lease | None:
-        """One lease on `count` slots, or None while there are not so many. An outage raises QuorumUnavailable."""
+    def try_acquire(self, *, count: int | None = None) -> Lease | None:
+        """One lease on so many slots, or None while they are not to be had. An outage raises QuorumUnavailable."""
         try:
             return self.acquire(0, count=count)
         except LockTimeout:

@@ -168,9 +168,9 @@ class Redlock:
         """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
         return Lock(self._client.write(name, **options), WriteLease)
 
-    def semaphore(self, name: str, /, *, permits: int, **options: Unpack[HoldOptions]) -> Semaphore:
-        """At most `permits` holders of that name at a time; all who use the name give the same number."""
-        return Semaphore(self._client.semaphore(name, permits=permits, **options), Lease)
+    def semaphore(self, name: str, /, *, permits: int, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
+        """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
+        return Semaphore(self._client.semaphore(name, permits=permits, count=count, **options), Lease)
 
     def latch(
         self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0

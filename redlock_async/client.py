@@ -26,7 +26,7 @@ from ._quorum import majority
 from ._readwrite import Read, Write
 from ._records import LockRecord
 from ._settings import DEFAULT, Default, Duration, Options, Settings, flag, from_environment, positive
-from ._slots import Slots, check_permits, detached, slots
+from ._slots import Slots, check_permits, detached
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
 from .latch import Latch
@@ -175,6 +175,7 @@ class Redlock:
         /,
         *,
         permits: int,
+        count: int = 1,
         ttl: Duration | None = None,
         wait: Duration | Default | None = DEFAULT,
         fencing: bool | None = None,
@@ -182,7 +183,7 @@ class Redlock:
         max_hold: Duration | None = None,
         hold_at_least: Duration = 0.0,
     ) -> Semaphore:
-        """At most `permits` holders of that name at a time; all who use the name give the same number."""
+        """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
         options = self._settings.options.with_overrides(
             drift_factor=self._settings.drift_factor,
             ttl=ttl,
@@ -192,7 +193,8 @@ class Redlock:
             max_hold=max_hold,
             hold_at_least=hold_at_least,
         )
-        return Semaphore(self._engine, slots(self._keys, name, permits, fenced=options.fencing), options)
+        claim = Slots(self._keys, name, permits, fenced=options.fencing).wanting(count)
+        return Semaphore(self._engine, claim, options)
 
     def read(
         self,

@@ -156,6 +156,11 @@ class Watch:
                 self._task.cancel()
                 self._end()
 
+    @property
+    def waiting(self) -> int:
+        """How many tasks there are."""
+        return len(self._waiting)
+
     def _end(self) -> None:
         """Whoever waits from now on begins anew."""
         if self._engine.shared.get(self._key) is self:

@@ -37,9 +37,8 @@ class ReadLock(Primitive[Lease]):
 
     async def acquire(self, wait: Duration | Default | None = DEFAULT) -> Lease:
         """As for any lock. Whoever reads the name already gets in beside a writer that waits, or both would wait."""
-        for holding in shares_of(self._engine(), self._claim, caller()):
-            return await self._acquire(self._claim.beside(holding.token), wait)
-        return await self._acquire(self._claim, wait)
+        own = next(shares_of(self._engine(), self._claim, caller()), None)
+        return await self._acquire(self._claim if own is None else self._claim.beside(own.token), wait)
 
 
 class WriteLease(Lease):
@@ -84,6 +83,7 @@ class Downgrade(Round):
     __slots__ = ("_engine", "_reading", "_writing")
 
     operation = "downgrade"
+    waiting = 0
 
     def __init__(self, engine: Engine, command: Command, writing: Holding, reading: Holding) -> None:
         super().__init__(engine, command, min(engine.node_timeout, writing.ttl / 4))
@@ -114,7 +114,6 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     claim = writing.claim
     assert isinstance(claim, Write)  # noqa: S101 - what WriteLock makes
     reading = writing.turned_into(claim.reading())
-    reading.taken_by(caller())
     # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
     command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
     round_ = Downgrade(engine, command, writing, reading)
@@ -133,6 +132,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     if verdict is Verdict.WON and not engine.closed and reading.confirm(round_.started_at, engine.now()):
         reading.votes = round_.holders
         engine.adopt(reading)
+        reading.taken_by(caller())
         # Where it still stands as a writer's, it would be in its own way, and nobody would release it.
         engine.tell_all(claim.release(writing.token), writing.ttl, but=round_.holders)
         return reading

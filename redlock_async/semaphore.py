@@ -31,12 +31,17 @@ class Semaphore(Primitive[Lease]):
     _lease = Lease
     _claim: Slots
 
-    async def acquire(self, wait: Duration | Default | None = DEFAULT, *, count: int = 1) -> Lease:
-        """One lease on `count` slots, all or nothing; otherwise as for any lock."""
-        return await self._acquire(self._claim.wanting(count), wait)
+    @property
+    def permits(self) -> int:
+        """How many slots there are."""
+        return self._claim.permits
 
-    async def try_acquire(self, *, count: int = 1) -> Lease | None:
-        """One lease on `count` slots, or None while there are not so many. An outage raises QuorumUnavailable."""
+    async def acquire(self, wait: Duration | Default | None = DEFAULT, *, count: int | None = None) -> Lease:
+        """One lease on `count` slots, or as many as the semaphore was made for, all or nothing; else as any lock."""
+        return await self._acquire(self._claim if count is None else self._claim.wanting(count), wait)
+
+    async def try_acquire(self, *, count: int | None = None) -> Lease | None:
+        """One lease on so many slots, or None while they are not to be had. An outage raises QuorumUnavailable."""
         try:
             return await self.acquire(0, count=count)
         except LockTimeout:

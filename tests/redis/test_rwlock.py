@@ -325,7 +325,7 @@ async def test_a_reader_is_told_that_a_writer_waits(nodes, eventually, eyes):
             waiting = asyncio.create_task(two.write("doc").acquire(wait=None))
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
             for client in (one, two):
-                with pytest.raises(LockTimeout, match="a waiting writer"):
+                with pytest.raises(LockTimeout, match="behind a waiting writer"):
                     await in_another_task(client.read("doc").acquire(wait=0.02))
             await asyncio.sleep(1.0)
             assert old.valid
@@ -352,7 +352,7 @@ async def test_whoever_reads_reads_again_beside_a_writer_that_waits(nodes, eyes,
                     assert inner.valid
                 await (await one.read("doc").try_acquire()).release()
             assert not any(task.done() for task in (writer, *outside))
-            with pytest.raises(LockTimeout, match="a waiting writer"):
+            with pytest.raises(LockTimeout, match="behind a waiting writer"):
                 await in_another_task(one.read("doc").acquire(wait=0.02))
         async with asyncio.timeout(2):
             await (await writer).release()

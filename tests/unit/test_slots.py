@@ -12,7 +12,7 @@ from redlock_async._keys import Keys
 from redlock_async._replies import failure
 from redlock_async._round import Round
 from redlock_async._scripts import Dialect, script
-from redlock_async._slots import LONGEST_PATIENCE, MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached, slots
+from redlock_async._slots import LONGEST_PATIENCE, MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
@@ -90,7 +90,7 @@ def test_permits_are_as_many_keys(permits):
 @pytest.mark.parametrize("permits", [1, 2, 10])
 def test_only_a_single_permit_keeps_the_process_waiting(permits):
     """With more, the next task asks for another slot as soon as one has its own."""
-    claim = slots(KEYS, "x", permits, fenced=True)
+    claim = Slots(KEYS, "x", permits, fenced=True)
     assert claim.exclusive is claim.begin(GROUND).exclusive is (permits == 1)
     assert detached(KEYS, ["x"], claim.details(), fenced=True).exclusive is (permits == 1)
 
@@ -305,7 +305,7 @@ def test_so_many_are_asked_for_and_those_that_seem_free_first(known):
     """All different, and others only where those do not suffice."""
     seen = set()
     for token in TOKENS:
-        claim = slots(KEYS, "x", 10, fenced=True).wanting(3).begin(GROUND)
+        claim = Slots(KEYS, "x", 10, fenced=True).wanting(3).begin(GROUND)
         for slot in known:
             claim.changed(SLOTS[slot])
         claim.contend(token, 1, 1)
@@ -330,7 +330,7 @@ def test_every_view_of_four_slots_by_one_who_wants_two(answered):
 
 def test_all_the_slots_there_are_keep_the_process_waiting():
     """As a lock does."""
-    claim = slots(KEYS, "x", 4, fenced=True)
+    claim = Slots(KEYS, "x", 4, fenced=True)
     assert [claim.wanting(count).exclusive for count in range(1, 5)] == [False, False, False, True]
 
 
@@ -342,7 +342,7 @@ def hint(claim, token=TOKEN):
 def test_one_who_waits_in_vain_for_many_leaves_a_hint():
     """Who wants one slot never does; the hint is its own, withdrawn in the end, and left on all nodes."""
     for count in (1, 2):
-        claim = slots(KEYS, "x", 4, fenced=True).wanting(count).begin(GROUND)
+        claim = Slots(KEYS, "x", 4, fenced=True).wanting(count).begin(GROUND)
         for _ in range(PATIENCE):
             assert claim.probes
             assert hint(claim) == b""
@@ -356,7 +356,7 @@ def test_one_who_waits_in_vain_for_many_leaves_a_hint():
 def test_one_who_waits_for_long_leaves_a_hint_and_keeps_it_alive():
     """It asks again in time for that, whenever there will be enough: that is told to whoever asks for how long."""
     clock = Clock()
-    claim = slots(KEYS, "x", 4, fenced=True).wanting(2).begin(clock)
+    claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(clock)
     for wait in (LONGEST_PATIENCE, REFRESH, REFRESH):
         assert claim.probes
         assert hint(claim, b"another") == b""
