@@ -267,13 +267,15 @@ class Slots(Claim):
                 raise ValueError
             return Taken(None, None, bound=bound)
         holder, ttl_ms, *free = reply
+        ahead = type(holder) is int
+        if ahead:
+            # When that one is in, others have a moment before the next is.
+            self._not_before = self._now() + PAUSE
         expires_in = ends_in = ttl_ms / 1000 if ttl_ms >= 0 else None
         if expires_in is not None:
             expires_in = min(expires_in, max(self._hint_due - self._now(), 0.0))
-        if type(holder) is int:
+        if ahead:
             (hint,) = free
-            # When that one is in, others have a moment before the next is.
-            self._not_before = self._now() + PAUSE
             return Ahead(hint.partition(b":")[2], expires_in, enough_in=ends_in)
         numbers = {*map(type, free)} <= {int} and (not free or 0 <= min(free) <= max(free) < self.permits)
         if holder is None or not numbers:

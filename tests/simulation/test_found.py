@@ -375,7 +375,7 @@ def test_a_failed_attempt_tells_the_others_of_its_process_what_it_gives_back(see
 
     async def hold():
         async with Redlock(simulation.urls) as redlock:
-            lease = await redlock.semaphore("x", permits=2).acquire(count=2)
+            lease = await redlock.semaphore("x", permits=3).acquire(count=3)
             await asyncio.sleep(1 - simulation.now)
             await lease.release()
 
@@ -383,12 +383,12 @@ def test_a_failed_attempt_tells_the_others_of_its_process_what_it_gives_back(see
         async with Redlock(simulation.urls) as redlock:
             await redlock.status()
             await asyncio.sleep(0.5 - simulation.now)
-            semaphore = redlock.semaphore("x", permits=2)
+            semaphore = redlock.semaphore("x", permits=3)
             async with asyncio.TaskGroup() as group:
                 # By two masters it is held back; the one that both ask first it is granted a slot, and stops the other.
                 fewer = group.create_task(semaphore.acquire(wait=5))
                 await asyncio.sleep(0)
-                await (await semaphore.acquire(count=2)).release()
+                await (await semaphore.acquire(count=3)).release()
                 got.append(simulation.now)
                 await (await fewer).release()
 

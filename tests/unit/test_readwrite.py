@@ -2,7 +2,7 @@
 
 import pytest
 
-from redlock_async._claim import Held
+from redlock_async._claim import Ahead, Held
 from redlock_async._contest import owner_of
 from redlock_async._errors import ConfigurationError
 from redlock_async._keys import Keys
@@ -116,7 +116,7 @@ def test_many_readers_are_lengthened_in_one_command():
     [
         ([TOKEN, 1500], Held(TOKEN, 1.5)),
         ([TOKEN, -1], Held(TOKEN, None)),
-        ([None, 2500], Held(WAITING, 2.5)),
+        ([None, 2500], Ahead(WAITING, 2.5)),
     ],
 )
 def test_what_a_reader_is_told(reply, meaning):

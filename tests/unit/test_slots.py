@@ -6,13 +6,13 @@ import hiredis
 import pytest
 
 from redlock_async import ConfigurationError
-from redlock_async._claim import REFRESH, Held
+from redlock_async._claim import HINT_MS, REFRESH, Held
 from redlock_async._errors import KeyConflict, NodeRefused
 from redlock_async._keys import Keys
 from redlock_async._replies import failure
 from redlock_async._round import Round
 from redlock_async._scripts import Dialect, script
-from redlock_async._slots import LONGEST_PATIENCE, MOST_PERMITS, PATIENCE, RACES, Slots, Taken, detached
+from redlock_async._slots import LONGEST_PATIENCE, MOST_PERMITS, PATIENCE, PAUSE, RACES, Slots, Taken, detached
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
@@ -33,6 +33,9 @@ class Clock:
 
 
 GROUND = Clock()
+
+SPARE = 2
+"""Of five nodes, those that a quorum can do without."""
 
 
 def sent(command, dialect=Dialect.PLAIN):
@@ -123,7 +126,7 @@ def test_every_word_is_about_the_slot(slot, fenced):
     assert claim.held_by(TOKEN) == (key,)
     claim._candidates = [slot]
     ask = [b"EVALSHA", sha("semaphore_acquire"), b"%d" % (5 + fenced), BOUND, HINT, *SLOTS[:3], *register, b"3", b"3"]
-    assert sent(claim.acquire(TOKEN, 10_000, 7)) == [*ask, TOKEN, b"10000", b"7", b"", b"3000", number]
+    assert sent(claim.acquire(TOKEN, 10_000, 7)) == [*ask, TOKEN, b"10000", b"7", b"", b"0", number]
     assert sent(claim.release(TOKEN)) == [b"EVALSHA", sha("mutex_release"), b"1", key, TOKEN, b"0"]
     assert sent(claim.release(TOKEN), Dialect.DELIFEQ) == [b"DELIFEQ", key, TOKEN]
     retain = [b"EVALSHA", sha("semaphore_retain"), b"2", BOUND, key, TOKEN, b"500", b"3"]
@@ -262,23 +265,24 @@ def test_a_slot_that_changed_is_tried_next():
 
 @pytest.mark.parametrize("answered", range(1, 6))
 def test_every_view_of_three_slots(answered):
-    """Whatever the nodes that refused say is free: again, and at a slot free on most of them, iff there is one."""
+    """Whatever the nodes that refused say is free: again, at the likeliest slot, iff a quorum of five may have it."""
     subsets = [free for size in range(3) for free in combinations(range(3), size)]
     for views in product(subsets, repeat=answered):
         claim = Slots(KEYS, "x", 3, fenced=True).begin(GROUND)
         votes = [sum(slot in free for free in views) for slot in range(3)]
         refusals = {node: Taken(b"t", 1.0, free=free) for node, free in enumerate(views)}
-        assert claim.again(refusals, 3) is (2 * max(votes) > answered)
-        if 2 * max(votes) > answered:
+        possible = max(votes) > 0 and answered - max(votes) <= SPARE
+        assert claim.again(refusals, SPARE) is possible
+        if possible:
             assert votes[tried(claim)] == max(votes)
 
 
 def test_what_was_learnt_adds_up_until_a_wait():
     """Nodes that did not refuse the second attempt still count as they were."""
     claim = Slots(KEYS, "x", 3, fenced=True).begin(GROUND)
-    assert claim.again({node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}, 3)
+    assert claim.again({node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}, SPARE)
     assert tried(claim) == 1
-    assert not claim.again({node: Taken(b"u", 1.0) for node in (2, 3, 4)}, 3)
+    assert not claim.again({node: Taken(b"u", 1.0) for node in (2, 3, 4)}, SPARE)
     assert claim._free == {}
 
 
@@ -286,7 +290,7 @@ def test_lost_races_end_in_a_wait():
     """Slots that always seem free and never are do not make it ask for ever."""
     claim = Slots(KEYS, "x", 2, fenced=True).begin(GROUND)
     refusals = {node: Taken(b"t", 1.0, free=(1,)) for node in range(3)}
-    answers = [claim.again(refusals, 3) for _ in range(2 * RACES + 2)]
+    answers = [claim.again(refusals, SPARE) for _ in range(2 * RACES + 2)]
     assert answers == [*[True] * RACES, False] * 2
 
 
@@ -317,12 +321,13 @@ def test_so_many_are_asked_for_and_those_that_seem_free_first(known):
 
 @pytest.mark.parametrize("answered", range(1, 4))
 def test_every_view_of_four_slots_by_one_who_wants_two(answered):
-    """Again, and at slots free on most of those that told, iff there are two."""
+    """Again, and at slots that a quorum of three may have free, iff there are two."""
     subsets = [free for size in range(4) for free in combinations(range(4), size)]
     for views in product(subsets, repeat=answered):
         claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(GROUND)
-        free = {slot for slot in range(4) if 2 * sum(slot in view for view in views) > answered}
-        again = claim.again({node: Taken(b"t", 1.0, free=view) for node, view in enumerate(views)}, 3)
+        votes = [sum(slot in view for view in views) for slot in range(4)]
+        free = {slot for slot in range(4) if votes[slot] and answered - votes[slot] <= 1}
+        again = claim.again({node: Taken(b"t", 1.0, free=view) for node, view in enumerate(views)}, 1)
         assert again is (len(free) >= 2)
         claim.contend(TOKEN, 1, 1)
         assert {*claim.slots} <= free if again else free <= {*claim.slots}
@@ -334,9 +339,13 @@ def test_all_the_slots_there_are_keep_the_process_waiting():
     assert [claim.wanting(count).exclusive for count in range(1, 5)] == [False, False, False, True]
 
 
-def hint(claim, token=TOKEN):
-    """What the next attempt leaves if it is refused."""
-    return sent(claim.contend(token, 9, 1))[-2 - claim.count]
+def mark(claim, token=TOKEN):
+    """Its hint, and for how long the next attempt leaves it if it is refused."""
+    words = sent(claim.contend(token, 9, 1))
+    return words[-2 - claim.count], int(words[-1 - claim.count])
+
+
+OWN = b"2:" + TOKEN
 
 
 def test_one_who_waits_in_vain_for_many_leaves_a_hint():
@@ -345,30 +354,51 @@ def test_one_who_waits_in_vain_for_many_leaves_a_hint():
         claim = Slots(KEYS, "x", 4, fenced=True).wanting(count).begin(GROUND)
         for _ in range(PATIENCE):
             assert claim.probes
-            assert hint(claim) == b""
+            assert mark(claim) == (b"", 0)
             assert claim.withdraw() is None
-            assert not claim.again({0: Taken(b"t", 1.0)}, 1)
+            assert not claim.again({0: Taken(b"t", 1.0)}, 0)
         assert claim.probes is (count == 1)
-        assert hint(claim) == (b"" if count == 1 else b"2:" + TOKEN)
-    assert sent(claim.withdraw(), Dialect.DELIFEQ) == [b"DELIFEQ", HINT, b"2:" + TOKEN]
+        assert mark(claim) == ((b"", 0) if count == 1 else (OWN, HINT_MS))
+    assert sent(claim.withdraw(), Dialect.DELIFEQ) == [b"DELIFEQ", HINT, OWN]
 
 
 def test_one_who_waits_for_long_leaves_a_hint_and_keeps_it_alive():
     """It asks again in time for that, whenever there will be enough: that is told to whoever asks for how long."""
     clock = Clock()
     claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(clock)
+    before = b""
     for wait in (LONGEST_PATIENCE, REFRESH, REFRESH):
         assert claim.probes
-        assert hint(claim, b"another") == b""
-        for reply in ([b"t", 60_000, 3], [3, 60_000, b"3:" + TOKEN]):
-            held = claim.refusal(reply)
-            assert (held.expires_in, held.ends_in) == (wait, 60.0)
+        assert mark(claim, b"another") == (before, 0)
+        held = claim.refusal([b"t", 60_000, 3])
+        assert (held.expires_in, held.ends_in) == (wait, 60.0)
         assert claim.refusal([b"t", 400]).expires_in == 0.4
         clock.at += wait
         assert claim.refusal([b"t", 60_000]).expires_in == 0.0
         assert not claim.probes
-        assert hint(claim) == b"2:" + TOKEN
-        assert not claim.again({0: Taken(b"t", 1.0)}, 1)
+        before = OWN
+        assert mark(claim) == (OWN, HINT_MS)
+        assert not claim.again({0: Taken(b"t", 1.0)}, 0)
+
+
+def test_one_that_was_held_back_leaves_others_a_moment_before_it_holds_them_back():
+    """From the last time that it was, also when it has waited in vain for often enough, or has a hint already."""
+    clock = Clock()
+    claim = Slots(KEYS, "x", 4, fenced=True).wanting(2).begin(clock)
+    clock.at += LONGEST_PATIENCE
+    assert mark(claim) == (OWN, HINT_MS)
+    clock.at += REFRESH
+    for _ in range(3):
+        held = claim.refusal([2, 60_000, b"2:0"])
+        assert held.ahead
+        assert (held.token, held.expires_in, held.ends_in) == (b"0", PAUSE, 60.0)
+        assert claim.probes
+        for _ in range(PATIENCE):
+            claim.again({0: held}, 0)
+        clock.at += PAUSE - 0.1
+        assert mark(claim) == (OWN, 0)
+    clock.at += 0.1
+    assert mark(claim) == (OWN, HINT_MS)
 
 
 def test_who_is_held_back_is_told_by_whom():
