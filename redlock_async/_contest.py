@@ -337,6 +337,9 @@ class Contest:
 
     def timed_out(self, claim: Claim, wait: float | None) -> LockTimeout:
         """The error for whoever has waited for it as we have, or behind us."""
+        if claim.names != self._claim.names:
+            behind = f"behind a task of this process that waits for {quoted(self._claim.names)} together"
+            return LockTimeout(f"could not lock {quoted(claim.names)}{_after(wait)}: {behind}", names=claim.names)
         held = self._claim.in_front() if self._round is None else self._round.in_front()
         holder = owner_of(held.token) if held is not None else None
         waits = held is not None and held.ahead
@@ -370,9 +373,12 @@ def timed_out(
 ) -> LockTimeout:
     """The wait is over; `waits` when whoever is in the way only waits as well."""
     by = f"{'behind' if waits else 'held by'} {holder or 'another client'}"
-    waited = f" after waiting {wait:g} s" if wait else ""
-    message = f"could not lock {quoted(names)}{waited}: {by}{advice}"
+    message = f"could not lock {quoted(names)}{_after(wait)}: {by}{advice}"
     return LockTimeout(message, names=names, holder=holder, retry_after=retry_after)
+
+
+def _after(wait: float | None) -> str:
+    return f" after waiting {wait:g} s" if wait else ""
 
 
 def owner_of(token: bytes | None) -> str | None:

@@ -56,6 +56,18 @@ async def test_of_a_holder_in_the_same_process(nodes):
         assert TTL / 2 < error.retry_after <= TTL + 0.1
 
 
+@pytest.mark.parametrize("kind", ["plain", "semaphore", "reader behind a writer", "writer behind readers"])
+@pytest.mark.parametrize("wait", [0, 0.1])
+async def test_all_of_a_crowd_that_gives_up_together_are_told(kind, wait, nodes):
+    """Not only the one of them that has asked the masters."""
+    held, wanted = KINDS[kind]
+    async with Redlock(nodes, owner="anna") as first, Redlock(nodes) as second, held(first, "x"):
+        errors = await asyncio.gather(*(refusal(wanted(second, "x"), wait) for _ in range(5)))
+        holder = "readers" if kind == "writer behind readers" else "anna"
+        assert [error.holder for error in errors] == [holder] * 5
+        assert all(9 < error.retry_after <= 10 for error in errors)
+
+
 async def test_a_key_without_end_has_none(nodes):
     """Somebody else's, that never runs out."""
     for node in nodes:

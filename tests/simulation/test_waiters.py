@@ -1,0 +1,164 @@
+"""What waiters cost, and what keeps them waiting: measured on clocks that jump, so that it is the same each time."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from redlock_async import LockTimeout, Redlock, _contest
+from redlock_async._wire import pack
+from redlock_async.testing.simulation import Simulation
+
+KINDS = {
+    "plain": Redlock.lock,
+    "write": Redlock.write,
+    "fair": Redlock.fair,
+    "semaphore": partial(Redlock.semaphore, permits=2),
+}
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_is_silent_while_the_lock_is_held(kind, nodes):
+    """After a race its holder has a bare majority, and the others are granted the rest, and give it back.
+
+    That wakes nobody for long: not the others, who know that a majority has not changed, and not by way of the holder,
+    who looks at what was reported to it, and renews nothing before its time.
+    """
+    taken = []
+
+    async def contend():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            while simulation.now < 5:
+                async with KINDS[kind](redlock, "x"):
+                    taken.append(simulation.now)
+                    await asyncio.sleep(0.5)
+            return redlock.statistics()
+
+    with Simulation(nodes=nodes, seed=1) as simulation:
+        processes = [simulation.process(contend) for _ in range(5)]
+        simulation.run(30)
+        counts = [process.result() for process in processes]
+    attempts = sum(each.attempts for each in counts) / len(taken)
+    assert attempts < 20, f"{attempts:.1f} for each lease; it was over 100"
+    assert sum(each.extended for each in counts) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_slot_that_is_free_on_a_majority_is_taken(seed):
+    """Though the first to answer may be the one master on which something was left behind."""
+    got = []
+
+    async def hold():
+        async with Redlock(simulation.urls, ttl=60) as redlock, redlock.semaphore("x", permits=2):
+            await asyncio.sleep(300)
+
+    async def leave():
+        async with Redlock(simulation.urls, ttl=60) as redlock:
+            await asyncio.sleep(0.1)
+            async with redlock.semaphore("x", permits=2):
+                await asyncio.sleep(1 - simulation.now)
+            await asyncio.sleep(0.5)
+
+    async def want():
+        async with Redlock(simulation.urls, ttl=60) as redlock:
+            await redlock.status()
+            await asyncio.sleep(4 - simulation.now)
+            lease = await redlock.semaphore("x", permits=2).try_acquire()
+            got.append(lease is not None)
+            if lease is not None:
+                await lease.release()
+
+    with Simulation(nodes=3, seed=seed) as simulation:
+        simulation.process(hold)
+        leaving = simulation.process(leave)
+        wanting = simulation.process(want)
+        simulation.at(0.9, simulation.black_hole, 0, leaving)
+        simulation.run(30)
+        wanting.result()
+    assert got == [True]
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_of_those_who_try_once_for_a_slot_somebody_gets_one(nodes):
+    """All at the same moment: they may split the votes, and must not take each other for holders."""
+    for seed in range(40):
+        got = []
+
+        async def attempt():
+            async with Redlock(simulation.urls) as redlock:
+                await redlock.status()
+                await asyncio.sleep(1 - simulation.now)
+                lease = await redlock.semaphore("x", permits=2).try_acquire()
+                if lease is not None:
+                    got.append(lease)  # noqa: B023 - of this round
+                    await asyncio.sleep(3)
+                    await lease.release()
+
+        with Simulation(nodes=nodes, seed=seed) as simulation:
+            for _ in range(5):
+                simulation.process(attempt)
+            simulation.run(10)
+        assert 1 <= len(got) <= 2, seed
+
+
+@pytest.mark.parametrize("kind", ["read", "fair"])
+def test_a_crowd_that_begins_to_wait_is_told_of_what_its_attempts_give_back_once(kind, monkeypatch):
+    """One master grants it to each of them; that is news for the others, but not for each from each."""
+    told = []
+    monkeypatch.setattr(_contest.Contest, "freed", lambda _self, node, _key: told.append(node))
+    crowd = 200
+
+    async def hold():
+        async with Redlock(simulation.urls) as redlock, redlock("x", renew=False):
+            await asyncio.sleep(5)
+
+    async def wait():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1 - simulation.now)
+            lock = getattr(redlock, kind)("x", wait=2)
+            await asyncio.gather(*(lock.acquire() for _ in range(crowd)), return_exceptions=True)
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        simulation.process(hold)
+        waiting = simulation.process(wait)
+        master = simulation.machines[0].master
+        simulation.at(0.5, master.receive, master.connect(lambda *_: None), pack(("DEL", "x")))
+        simulation.run(10)
+        waiting.result()
+    assert len(told) < 20 * crowd, "each was told by each"
+
+
+def test_who_wants_one_name_may_wait_for_one_of_its_process_that_wants_several():
+    """And is told so, instead of a holder that there is not."""
+    told = []
+
+    async def hold():
+        async with Redlock(simulation.urls, owner="bob") as redlock, redlock("b"):
+            await asyncio.sleep(20)
+
+    async def wait():
+        async with Redlock(simulation.urls, owner="ann") as redlock:
+            await asyncio.sleep(1)
+            async with asyncio.TaskGroup() as group:
+                both = group.create_task(redlock("a", "b").acquire(wait=None))
+                await asyncio.sleep(1)
+                assert await redlock("a").try_acquire() is None
+                for names in (("a",), ("a", "c"), ("a", "b")):
+                    with pytest.raises(LockTimeout) as caught:
+                        await redlock(*names).acquire(2)
+                    told.append((str(caught.value), caught.value.holder))
+                await (await both).release()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        simulation.process(hold)
+        waiting = simulation.process(wait)
+        simulation.run(60)
+        waiting.result()
+    (one, _), (two, _), (same, holder) = told
+    assert one == "could not lock 'a' after waiting 2 s: behind a task of this process that waits for 'a', 'b' together"
+    assert two.endswith("behind a task of this process that waits for 'a', 'b' together")
+    assert same.endswith("held by bob")
+    assert holder == "bob"
