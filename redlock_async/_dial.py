@@ -167,9 +167,9 @@ def _pool_of(node: object) -> ConnectionPool:
     from redis.asyncio import ConnectionPool, Redis, RedisCluster  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if isinstance(node, str):
-        why = _broken(node)
+        why = broken = _broken(node)
         try:
-            if not why:
+            if not broken:
                 return ConnectionPool.from_url(node)
         except (ValueError, TypeError) as exc:
             why = str(exc)
@@ -178,7 +178,7 @@ def _pool_of(node: object) -> ConnectionPool:
             msg = f"node {shown(hide_password(node))} cannot be used: {line(why, 200)}"
         else:
             msg = (
-                f"not a Redis URL: {shown(hide_password(node))}; "
+                f"not a Redis URL: {shown(hide_password(node))}{f' ({broken})' if broken else ''}; "
                 "one looks like redis://host:6379/0, rediss://user:secret@host:6380 or unix:///run/redis.sock"
             )
         raise ConfigurationError(msg)
@@ -204,6 +204,9 @@ def _broken(url: str) -> str:
     if "@" in rest.removeprefix(authority):
         # It would take what stands before for a port, or for a socket's path, which is shown.
         return "a user or password with / ? # in it that is not percent-encoded"
+    port = authority.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+    if scheme != "unix" and port and not (port.isdecimal() and int(port) <= 65_535):  # noqa: PLR2004 - the largest there is
+        return "its port is no number up to 65535"
     return ""
 
 

@@ -28,7 +28,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a number of 5000 digits is one reason, a faulty __repr__ another
         text = f"<{type(value).__name__}>"
-    return line(text, 80)
+    return line(text, 80) if len(text) <= 80 else line(text, 77) + "..."  # noqa: PLR2004 - as much as is looked at
 
 
 class RedlockError(Exception):

@@ -233,10 +233,7 @@ def _text(environ: Mapping[str, str], variable: str) -> str:
     return text.strip()
 
 
-def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
-    """The nodes and options given as REDLOCK_... variables; empty ones count as not given."""
-    if not isinstance(environ, Mapping):
-        raise ConfigurationError(f"the environment is a mapping of names to texts, not {shown(environ)}")
+def _nodes(environ: Mapping[str, str]) -> list[str]:
     nodes = [url.strip() for url in _text(environ, "REDLOCK_NODES").split(",") if url.strip()]
     if not nodes:
         msg = (
@@ -244,6 +241,17 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, A
             "such as REDLOCK_NODES=redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379"
         )
         raise ConfigurationError(msg)
+    for number, url in enumerate(nodes, 1):
+        if url.count("://") > 1 or any(map(str.isspace, url)):
+            raise ConfigurationError(f"URL {number} of REDLOCK_NODES is more than one: they are separated by commas")
+    return nodes
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
+    """The nodes and options given as REDLOCK_... variables; empty ones count as not given."""
+    if not isinstance(environ, Mapping):
+        raise ConfigurationError(f"the environment is a mapping of names to texts, not {shown(environ)}")
+    nodes = _nodes(environ)
     given: dict[str, Any] = {}
     for option in ENVIRONMENT:
         variable = f"REDLOCK_{option.upper()}"

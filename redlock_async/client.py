@@ -32,7 +32,7 @@ from .fair import FairLock
 from .latch import Latch
 from .lease import Detached, Lease, read_detached
 from .lock import Lock
-from .locked import Conflict, Locked, LockedOrSkipped, LockOptions, Using, decorator
+from .locked import Conflict, Locked, LockedOrSkipped, LockOptions, Using, check_template, decorator
 from .once import Once, Terms
 from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
@@ -257,6 +257,7 @@ class Redlock:
         max_hold: Duration | None = None,
     ) -> Once:
         """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand."""
+        check_template(name)
         terms = Terms.checked(
             every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
         )

@@ -84,6 +84,8 @@ def check_template(template: object) -> None:
         what = getattr(template, "__qualname__", None) or shown(template)
         example = '@redlock.locked("import:{user_id}")'
         raise ConfigurationError(f"the template of a lock's name is a text, not {what}: write {example}")
+    if not template:
+        raise ConfigurationError("the template of a lock's name must not be empty")
 
 
 def maker(
@@ -95,6 +97,13 @@ def maker(
 ) -> Callable[[str], M]:
     """What makes the lock of a name; or a ConfigurationError."""
     check_conflict(on_conflict)
+    if unknown := sorted(options.keys() - LockOptions.__annotations__):
+        raise TypeError(
+            f"locked() takes {', '.join(LockOptions.__annotations__)}, and no {', '.join(unknown)}: what other kinds "
+            "of lock take is given to them, as in using=functools.partial(redlock.semaphore, permits=4)"
+        )
+    if "wait" in options and on_conflict != "wait":
+        raise ConfigurationError(f"wait beside on_conflict={on_conflict!r}, which tries once: leave out one of them")
     if using is None:
         Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
         return functools.partial(plain, **options)
@@ -110,6 +119,17 @@ def _check_using(using: object, options: Mapping[str, Any]) -> None:
             f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as in "
             "functools.partial(redlock.fair, ttl=30)"
         )
+    try:
+        inspect.signature(using).bind("name")
+    except TypeError as exc:
+        raise ConfigurationError(
+            f"using is called with a name alone, and {shown(using)} cannot be ({exc}): give it the rest, as in "
+            "functools.partial(redlock.semaphore, permits=4)"
+        ) from None
+    except ValueError as exc:
+        if isinstance(using, functools.partial):
+            raise ConfigurationError(f"using has options that it does not take: {exc}") from None
+        # else it is a built-in that does not tell what it takes
 
 
 def _made(using: Callable[[str], M], kind: type[M], name: str) -> M:
@@ -127,8 +147,18 @@ def under(
 ) -> Callable[P, Coroutine[Any, Any, R | None]]:
     """That function under the lock its arguments name."""
     if not inspect.iscoroutinefunction(function):
-        called = getattr(function, "__qualname__", function)
-        raise ConfigurationError(f"locked() and once() decorate coroutine functions (async def), not {shown(called)}")
+        called = shown(getattr(function, "__qualname__", function))
+        if isinstance(function, staticmethod | classmethod):
+            raise ConfigurationError(f"locked() and once() go below @{type(function).__name__}, not above it: {called}")
+        if inspect.isasyncgenfunction(function):
+            raise ConfigurationError(
+                f"locked() and once() cannot decorate an async generator, {called}: put `async with redlock(...)` "
+                "into it"
+            )
+        raise ConfigurationError(
+            f"locked() and once() decorate coroutine functions (async def), not {called}; for others there is "
+            "redlock_async.blocking"
+        )
     name = naming(template, function)
 
     @functools.wraps(function)

@@ -54,6 +54,11 @@ class Terms:
                 f"hold={shown(hold)} must be shorter than every={shown(every)}, or the name is locked still at the "
                 "next tick, and every other run is left out"
             )
+        if ttl is not None and seconds("ttl", ttl) > period:
+            raise ConfigurationError(
+                f"ttl={shown(ttl)} must not be longer than every={shown(every)}, or a run whose process dies has the "
+                "next one left out, too"
+            )
         terms = cls(MOST * period, held, flag("retry_failed", retry_failed), ttl, fencing, max_hold)
         terms.of(Options(ttl=LONGEST_TTL, wait=None, fencing=True), 0.0)
         return terms
