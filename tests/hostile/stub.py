@@ -162,7 +162,9 @@ class Stub:
         if name in EXTENDS:
             return array(*[number(1)] * (int(words[2]) // EXTENDS[name]))
         if name.endswith("_acquire"):
-            after = {"fair_acquire": 5, "semaphore_acquire": 7}.get(name)  # where the candidate is not the last word
+            after = {"fair_acquire": 5, "read_acquire": 6, "semaphore_acquire": 7}.get(
+                name
+            )  # where the candidate is not the last word
             return number(int(words[-1] if after is None else words[after + int(words[2])]))
         return number(1)
 

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -160,12 +161,36 @@ async def generator(user_id):
     yield user_id
 
 
-@pytest.mark.parametrize("function", [plain, generator, lambda: None, 5, User, None])
-def test_only_coroutine_functions_can_be_decorated(function):
-    """A lock of an event loop cannot guard what does not run on it; the message says what was given."""
-    with pytest.raises(ConfigurationError, match="async def") as caught:
+@pytest.mark.parametrize(
+    ("function", "remedy"),
+    [(function, r"async def.*redlock_async\.blocking") for function in (plain, lambda: None, 5, User, None)]
+    + [(generator, "put `async with"), (staticmethod(job), "below @staticmethod"), (classmethod(job), "below @class")],
+)
+def test_only_coroutine_functions_can_be_decorated(function, remedy):
+    """A lock of an event loop cannot guard what does not run on it; the message says what was given, and what to do."""
+    with pytest.raises(ConfigurationError, match=remedy) as caught:
         decorate("x", function)
     assert getattr(function, "__qualname__", repr(function)) in str(caught.value)
+
+
+@pytest.mark.parametrize("client", [Redlock(NODES), blocking.Redlock(NODES)])
+def test_what_is_wrong_with_a_decorator_is_told_where_it_is_made(client):
+    """Not when it is called for the first time."""
+    for template in ("", "x"):
+        for options in ({"on_conflict": "skip", "wait": 5}, {"on_conflict": "raise", "wait": None}):
+            with pytest.raises(ConfigurationError, match=r"wait beside|must not be empty"):
+                client.locked(template, **options)
+    for using in (client.semaphore, client.latch, client.once, partial(client.fair, tttl=3), lambda: None):
+        with pytest.raises(ConfigurationError, match=r"called with a name alone|does not take"):
+            client.locked("x", using=using)
+    with pytest.raises(TypeError, match=r"no permits: .*partial\(redlock.semaphore, permits=4\)"):
+        client.locked("x", permits=4)
+    client.locked("x", using=partial(client.semaphore, permits=4, count=2))
+    for name in ("", 1, None):
+        with pytest.raises(ConfigurationError, match="template of a lock's name"):
+            client.once(name, every=60)
+    with pytest.raises(ConfigurationError, match="ttl=90 must not be longer than every=60"):
+        client.once("x", every=60, ttl=90)
 
 
 @pytest.mark.asyncio
