@@ -84,6 +84,8 @@ class Claim:
     watched: tuple[bytes, ...]
     """The keys whose change may mean that the lock is free."""
     fenced: bool
+    slots: tuple[int, ...] = ()
+    """Of a semaphore: which of its slots."""
     preference: int
     """Decides which node contenders for this lock try first when they race."""
 

@@ -70,6 +70,11 @@ class Lease:
         return self._lease.fencing_token
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """Of a semaphore: which of its slots these are, from 0; nobody else has them. Empty for all other kinds."""
+        return self._lease.slots
+
+    @property
     def valid(self) -> bool:
         """Whether nobody else can hold it now: compares clocks, not a flag."""
         return self._lease.valid

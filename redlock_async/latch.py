@@ -90,7 +90,9 @@ class Latch:
         except (AttributeError, UnicodeEncodeError):
             encoded = b""
         if not isinstance(event, str) or not 1 <= len(encoded) <= LONGEST_ID:
-            raise ConfigurationError(f"an event's id is a str of 1 to {LONGEST_ID} bytes, not {shown(event)}")
+            raise ConfigurationError(
+                f"an event's id is a str of 1 to {LONGEST_ID} bytes of valid text, not {shown(event)}"
+            )
         engine, deadline = await self._begin(self._options.wait)
         try:
             await self._count.add(engine, encoded, deadline)

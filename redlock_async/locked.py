@@ -188,7 +188,11 @@ def naming(template: str, function: Callable[P, object]) -> Callable[P, str]:
     def name(*args: P.args, **kwargs: P.kwargs) -> str:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return template.format_map(bound.arguments)
+        try:
+            return template.format_map(bound.arguments)
+        except (AttributeError, LookupError, TypeError, ValueError) as exc:
+            exc.add_note(f"in the name of a lock, {shown(template)}")
+            raise
 
     return name
 

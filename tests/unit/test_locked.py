@@ -180,7 +180,7 @@ def test_what_is_wrong_with_a_decorator_is_told_where_it_is_made(client):
         for options in ({"on_conflict": "skip", "wait": 5}, {"on_conflict": "raise", "wait": None}):
             with pytest.raises(ConfigurationError, match=r"wait beside|must not be empty"):
                 client.locked(template, **options)
-    for using in (client.semaphore, client.latch, client.once, partial(client.fair, tttl=3), lambda: None):
+    for using in (client.semaphore, client.latch, client.once, partial(Redlock(NODES).fair, tttl=3), lambda: None):
         with pytest.raises(ConfigurationError, match=r"called with a name alone|does not take"):
             client.locked("x", using=using)
     with pytest.raises(TypeError, match=r"no permits: .*partial\(redlock.semaphore, permits=4\)"):
