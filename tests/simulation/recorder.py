@@ -38,7 +38,7 @@ class Track:
     def holds(self, end):
         """It as holds, one for each name."""
         claim = self.holding.claim
-        slots = getattr(claim, "slots", (None,))
+        slots = claim.slots or (None,)
         for name, slot in product(claim.names, slots):
             yield Hold(
                 name=name,
