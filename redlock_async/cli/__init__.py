@@ -27,6 +27,7 @@ COMMANDS = {
     "locks": "list what is locked, by whom, and on how many masters",
     "inspect": "tell who holds a name, on which masters, and who waits for it",
     "release": "free a name by force",
+    "permits": "tell how many permits a semaphore has, or change it",
     "doctor": "check whether this cluster is fit for locks, and say what to do",
     "status": "show the masters, once or live",
     "completion": "print the completions for a shell",

@@ -87,7 +87,7 @@ class Holder:
         self._lease = lease = await self._acquire(word)
         if lease is None:
             return
-        self._tell(granted=lease.token, fence=lease.fencing_token, until=self._until(lease))
+        self._tell(granted=lease.token, fence=lease.fencing_token, slots=lease.slots, until=self._until(lease))
         await asyncio.wait({word}, timeout=START)
         if word.done() and word.result().startswith(GROUP):
             await self._until_done(lease, Group(int(word.result().removeprefix(GROUP))))

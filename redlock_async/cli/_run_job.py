@@ -109,8 +109,11 @@ class Job:
         environ = {**self._environ, "REDLOCK_NAME": self._name, "REDLOCK_TOKEN": granted["granted"]}
         # With fencing=False there is none, and that of a `run` around this one would be wrong.
         environ.pop("REDLOCK_FENCING_TOKEN", None)
+        environ.pop("REDLOCK_SLOTS", None)
         if granted["fence"] is not None:
             environ["REDLOCK_FENCING_TOKEN"] = str(granted["fence"])
+        if granted["slots"]:
+            environ["REDLOCK_SLOTS"] = ",".join(map(str, granted["slots"]))
         # In a pipeline others of our group may need the terminal: there the command gets it when it asks for it.
         self._in_front = self._foreground.ours and os.isatty(0) and os.isatty(1)
 

@@ -79,6 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--semaphore", type=positive, metavar="N", help="beside at most N - 1 others; all give the same N"
     )
     parser.add_argument(
+        "--count", type=positive, metavar="K", help="with --semaphore: take K of the N at once, all or none (default: 1)"
+    )
+    parser.add_argument(
         "-E",
         "--conflict-exit-code",
         type=_status,
@@ -94,7 +97,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r}")
     return seconds
 
 
@@ -172,7 +175,9 @@ def _lock(redlock: redlock_async.Redlock, arguments: argparse.Namespace) -> AnyL
         option: getattr(arguments, option) for option in ("ttl", "wait", "hold_at_least") if option in arguments
     }
     if arguments.semaphore is not None:
-        return redlock.semaphore(arguments.name, permits=arguments.semaphore, **given)
+        return redlock.semaphore(arguments.name, permits=arguments.semaphore, count=arguments.count or 1, **given)
+    if arguments.count is not None:
+        raise redlock_async.ConfigurationError("--count goes with --semaphore: so many of its N")
     if arguments.kind == "fair":
         return redlock.fair(arguments.name, **given)
     if arguments.kind == "read":
