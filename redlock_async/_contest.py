@@ -81,6 +81,8 @@ class Contest:
     """Whether we were woken while an attempt was under way."""
     _raced = False
     """Whether the attempt under way follows a chance that others saw too."""
+    _probed = False
+    """Whether it asked one node before the others."""
     _trouble: Exception | None = None
     last_error: Exception | None = None
     asked = False
@@ -218,8 +220,8 @@ class Contest:
         if last:
             raise self._over()
         self._raced = woken or chance.race
-        probe = self._raced and self._lost_races >= RACES and self._claim.probes
-        return self._first_choice() if probe else None
+        self._probed = self._raced and self._lost_races >= RACES and self._claim.probes
+        return self._first_choice() if self._probed else None
 
     def _refused(self, round_: Acquire) -> None:
         """Report an attempt that found it held."""
@@ -256,8 +258,12 @@ class Contest:
         if self._trouble is not None:
             return Chance(jittered)
         token, votes = round_.holder()
-        # Whoever holds it still has won nothing: the nodes report a renewal as they report a release.
-        self._lost_races += self._raced and self._claim.races and token != self._seen
+        if self._probed and not round_.one_only:
+            # The first node granted it, and somebody won all the same who does not begin with that one.
+            self._lost_races = 0
+        else:
+            # Whoever holds it still has won nothing: the nodes report a renewal as they report a release.
+            self._lost_races += self._raced and self._claim.races and token != self._seen
         self._seen = token
         if self._split(round_, votes):
             # Whoever comes back first should find the others still away.
@@ -278,7 +284,8 @@ class Contest:
 
     def _first_choice(self) -> Node | None:
         """The node that all contenders for this lock try first, whatever order they know the nodes in."""
-        up = [node for node in self._ground.nodes if node.ready]
+        # One whose vote does not count would only take a round trip, and with it the race.
+        up = [node for node in self._ground.nodes if node.ready and node.abstains is None]
         return min(up, key=lambda node: node.rank(self._claim.preference), default=None)
 
     async def _sleep(self, round_: Acquire, seconds: float, *, armed: bool) -> bool:

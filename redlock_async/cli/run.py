@@ -79,7 +79,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--semaphore", type=positive, metavar="N", help="beside at most N - 1 others; all give the same N"
     )
     parser.add_argument(
-        "--count", type=positive, metavar="K", help="with --semaphore: take K of the N at once, all or none (default: 1)"
+        "--count",
+        type=positive,
+        metavar="K",
+        help="with --semaphore: take K of the N at once, all or none (default: 1)",
     )
     parser.add_argument(
         "-E",

@@ -260,6 +260,29 @@ def test_without_a_command_there_is_help():
     assert all(f"\n    {name}" in done.stderr for name in COMMANDS)
 
 
+# -- permits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_permits_are_told_and_changed(nodes):
+    """Also while slots are held; lowering waits for those beyond, and the exit status says so."""
+    done = await meanwhile(nodes, "permits", "gpu")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpu is no semaphore that is in use\n")
+    async with Redlock(nodes, owner="web-1") as redlock, redlock.semaphore("gpu", permits=3, count=3) as lease:
+        assert lease.slots == (0, 1, 2)
+        done = await meanwhile(nodes, "permits", "gpu")
+        assert (done.returncode, done.stdout) == (0, "3 permits, 3 in use\n")
+        done = await meanwhile(nodes, "permits", "gpu", "4", "--json")
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"permits": 4, "in_use": 3})
+        async with redlock.semaphore("gpu", permits=4):
+            done = await meanwhile(nodes, "permits", "gpu", "2")
+            assert (done.returncode, done.stdout) == (75, "")
+            assert "web-1" in done.stderr
+    for number, status in (("0", 2), ("many", 2), ("2", 0)):
+        done = await meanwhile(nodes, "permits", "gpu", number)
+        assert (done.returncode, done.stdout) == (status, "" if status else "2 permits, 0 in use\n")
+
+
 # -- release -----------------------------------------------------------------------------------------------------------
 
 

@@ -161,6 +161,19 @@ def test_the_command_holds_the_lock_and_knows_what_it_holds(nodes, eyes):
     assert eyes.keys() == []
 
 
+def test_the_command_knows_which_slots_it_has(nodes):
+    """Of a semaphore, from 0, and of nothing else; not those of a `run` around this one."""
+    inner = [*PROGRAM, "inner", "--", "env"]
+    done = run(nodes, "gpu", "--semaphore", "3", "--count", "2", "--", "sh", "-c", f"env; echo; {shlex.join(inner)}")
+    assert done.returncode == 0, done.stderr
+    outer, _, within = done.stdout.partition("\n\n")
+    (slots,) = re.findall(r"^REDLOCK_SLOTS=(\d),(\d)$", outer, re.MULTILINE)
+    assert {*map(int, slots)} < {0, 1, 2}
+    assert len({*slots}) == 2
+    assert "REDLOCK_NAME=inner" in within
+    assert "REDLOCK_SLOTS" not in within
+
+
 def test_without_fencing_there_is_no_fence(nodes):
     """Not even that of a `run` around this one."""
     inner = [*PROGRAM, "inner", "--", "env"]
@@ -224,7 +237,9 @@ def test_69_without_a_quorum():
         (["job", "true"], "unrecognized arguments: true"),
         (["", "--", "true"], "must not be empty"),
         (["job", "--ttl", "0.9", "--", "true"], "must be 1 second or more, not '0.9'"),
-        (["job", "--wait", "-1", "--", "true"], "must be a number of seconds, not '-1'"),
+        (["job", "--wait", "-1", "--", "true"], "must be a number of seconds, 0 or more, not '-1'"),
+        (["job", "--count", "2", "--", "true"], "--count goes with --semaphore"),
+        (["job", "--semaphore", "2", "--count", "3", "--", "true"], "count must be from 1 to"),
         (["job", "--read", "--semaphore", "2", "--", "true"], "not allowed with"),
         (["job", "--semaphore", "1001", "--", "true"], "permits"),
         (["job", "-E", "256", "--", "true"], "from 0 to 255, not '256'"),
@@ -445,7 +460,7 @@ def test_a_command_does_not_begin_unless_the_holder_hears_of_it(monkeypatch, cap
     monkeypatch.setattr(_run_job, "PATIENCE", 0.1)
     near, far = socket.socketpair()
     with near, far:
-        granted = {"granted": "token", "fence": 1, "until": _run_holder.now() + 60}
+        granted = {"granted": "token", "fence": 1, "slots": (), "until": _run_holder.now() + 60}
         far.sendall(json.dumps(granted).encode() + b"\n")
         far.shutdown(socket.SHUT_RD)
         assert Job("job", ["echo", "ran"], {}, Signals(), Link(near)).run() == 70
