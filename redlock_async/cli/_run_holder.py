@@ -87,7 +87,7 @@ class Holder:
         self._lease = lease = await self._acquire(word)
         if lease is None:
             return
-        self._tell(granted=lease.token, fence=lease.fencing_token, slots=lease.slots, until=self._until(lease))
+        self._tell(granted=lease.token, fence=lease.fencing_token, slots=list(lease.slots), until=self._until(lease))
         await asyncio.wait({word}, timeout=START)
         if word.done() and word.result().startswith(GROUP):
             await self._until_done(lease, Group(int(word.result().removeprefix(GROUP))))
@@ -149,7 +149,7 @@ class Holder:
         before = now()  # so that what passes between the two looks makes it earlier, not later
         return before + lease.remaining
 
-    def _tell(self, **news: float | str | None) -> None:
+    def _tell(self, **news: float | str | list[int] | None) -> None:
         if not self._writer.is_closing():
             self._writer.write(json.dumps(news).encode() + b"\n")
 

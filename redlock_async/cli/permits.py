@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.description = (
         "Tell how many permits a semaphore has, or change it, while slots are held. Whoever still gives the old number "
-        "is refused from then on, held or not: change it together with the services that use it. Lowering it is refused "
-        "(exit status 75) while slots beyond the new number are held. The exit status is 1 if it is not in use."
+        "is refused from then on, held or not: change it together with the services that use it. Lowering it is "
+        "refused (exit status 75) while slots beyond the new number are held. The exit status is 1 if it is not in use."
     )
     parser.add_argument("name", metavar="NAME", help="the semaphore")
     parser.add_argument("number", metavar="NUMBER", nargs="?", type=int, help="from now on, from 1 to 1,000")
