@@ -162,3 +162,36 @@ def test_who_wants_one_name_may_wait_for_one_of_its_process_that_wants_several()
     assert two.endswith("behind a task of this process that waits for 'a', 'b' together")
     assert same.endswith("held by bob")
     assert holder == "bob"
+
+
+def test_a_first_master_that_grants_and_does_not_decide_is_not_asked_first_again_at_once(monkeypatch):
+    """Who takes the lock again and again asks all masters, and would win against those who ask one first each time.
+
+    On real servers, three clients that took it for 2 ms each got it 3, 1 and 1,085 times.
+    """
+    ask, probes, violations = _contest.Contest._ask, [], []
+
+    def watched(self, probe, *, plain):
+        last = self._round
+        decided_nothing = last is not None and last in probes and not last.one_only
+        round_ = ask(self, probe, plain=plain)
+        if probe is not None:
+            probes.append(round_)
+            violations.append(decided_nothing)
+        return round_
+
+    monkeypatch.setattr(_contest.Contest, "_ask", watched)
+
+    async def contend():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            while simulation.now < 3:
+                async with redlock("x"):
+                    await asyncio.sleep(0.002)
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        for process in [simulation.process(contend) for _ in range(4)]:
+            simulation.run(10)
+            process.result()
+    assert len(probes) > 100
+    assert not any(violations)
