@@ -42,7 +42,13 @@ class ReadLock(Primitive[Lease]):
 
 
 class WriteLease(Lease):
-    """A writer's lease, which can become a reader's without a gap. All else is as for `Lease`."""
+    """A writer's lease, which can become a reader's without a gap.
+
+    Guarantee: as `Lease`'s; and between it and the lease that `downgrade` returns no writer has a valid one.
+    What can break it: see `Lease`.
+    Cost: as `Lease`'s; `downgrade` is one round trip.
+    Cancellation: as `Lease`'s; cancelling `downgrade` gives up both, and leaves nothing behind on any node.
+    """
 
     __slots__ = ()
 
@@ -67,7 +73,7 @@ class WriteLock(Primitive[WriteLease]):
     writer, no holder of the plain lock `redlock(name)`, which is a writer too, but one that does not hold readers out
     while it waits. A writer waits for the readers that are in and for no others.
     What can break it: see `Lease`.
-    Cost: as a plain lock. Waiting for readers, it asks each master about twice a second. New readers wait up to three
+    Cost: as a plain lock. Waiting for readers, it asks each master about once a second. New readers wait up to three
     seconds for a writer that died waiting.
     Cancellation: cancelling `acquire` is prompt, leaves nothing behind on any node, and lets the readers in again.
     """
