@@ -24,7 +24,7 @@ PUBLIC = {name: getattr(redlock_async, name) for name in redlock_async.__all__}
 CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
 # What can be acquired or counted down is a primitive, and promises something; so does what it yields.
 PRIMITIVES = {name: each for name, each in CLASSES.items() if {"try_acquire", "count_down"} & set(dir(each))}
-PRIMITIVES["Lease"] = redlock_async.Lease
+PRIMITIVES |= {name: each for name, each in CLASSES.items() if issubclass(each, redlock_async.Lease)}
 
 
 def members():

@@ -29,7 +29,7 @@ end
 redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])
 -- Freed by force, or run out: whoever was a reader is none any more.
 redis.call('DEL', readers)
-if ARGV[4] ~= '' and redis.call('GET', hint) == ARGV[4] then redis.call('DEL', hint) end
+-- The hint stays until its writer says that it has the lock: too few nodes may grant it, and readers would get in.
 if not KEYS[4] then return 1 end
 -- As in mutex_acquire.lua.
 local micros = time[1] * 1000000 + time[2]

@@ -39,7 +39,8 @@ async def test_every_kind_of_lock(using, most, nodes, eyes):
             jobs += [job("x") for _ in range(3)]
         assert await asyncio.gather(*jobs) == ["x"] * 6
     assert highest == most
-    assert not eyes.keys()
+    stored = {key for eye in eyes.clients for key in eye.keys("*job:x*")}
+    assert stored <= {b"redlock-async:semaphore:{job:x}", b"redlock-async:ticket:{job:x}"}
 
 
 @pytest.mark.asyncio

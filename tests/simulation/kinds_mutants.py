@@ -7,7 +7,6 @@ from unittest.mock import patch
 from mutants import mutant, rewritten
 
 from redlock_async import (
-    _contest,
     _latch,
     _line,
     _permits,
@@ -121,26 +120,17 @@ def who_reads_queues_to_read_again():
 @mutant("readers and writers")
 def hint_is_never_withdrawn():
     """A writer that has given up, or is in, holds the readers out until its hint has run out."""
-    deleting = "if ARGV[4] ~= '' and redis.call('GET', hint) == ARGV[4] then redis.call('DEL', hint) end"
-    with (
-        patch.object(_readwrite.Write, "withdraw", lambda _self: None),
-        rewritten("write_acquire", (deleting, "")),
-    ):
+    with patch.object(_readwrite.Write, "withdraw", lambda _self: None):
         yield
 
 
 @mutant("readers and writers")
-def hint_is_withdrawn_only_where_it_won():
-    """Where a reader was left, the hint stays."""
-    win = _contest.Contest.win
-
-    async def forget(self):
-        won = await win(self)
-        if isinstance(self._claim, _readwrite.Write):
-            self._claim._mark = b""
-        return won
-
-    with patch.object(_contest.Contest, "win", forget):
+def a_vote_takes_the_hint_away():
+    """Also where the writer has to give it back: then readers get in once more."""
+    freeing = "redis.call('DEL', readers)\n"
+    with rewritten(
+        "write_acquire", (freeing, f"{freeing}if redis.call('GET', hint) == ARGV[4] then redis.call('DEL', hint) end\n")
+    ):
         yield
 
 
