@@ -28,7 +28,7 @@ KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
 MIX = ["one", "smallest"] * 6 + [family for family in FAMILIES if family not in {"one", "smallest"}]
 """Half of the schedules are the smallest there are: what a few steps can show needs no more."""
 
-MOST = 40_000
+MOST = 100_000
 """Schedules a mutant may survive before it counts as not caught."""
 
 PORTION = 500
