@@ -184,7 +184,7 @@ async def in_order(user_id: int) -> Report:
     return Report(user_id)
 
 
-@redlock.locked("import:{user_id}", on_conflict="skip", using=partial(redlock.semaphore, permits=4, ttl=30))
+@redlock.locked("import:{user_id}", on_conflict="skip", using=partial(redlock.semaphore, permits=4, count=2, ttl=30))
 async def a_few_at_a_time(user_id: int) -> Report:
     """It may have been skipped."""
     return Report(user_id)
@@ -347,6 +347,13 @@ async def operators() -> None:
         assert_type(semaphore.permits, int)
         assert_type(semaphore.slots, tuple[Holder, ...])
     await redlock.change_permits("x", 3)
+    async with redlock.semaphore("x", permits=3, count=2, ttl=30) as both:
+        assert_type(both.slots, tuple[int, ...])
+    assert_type(redlock.semaphore("x", permits=3).permits, int)
+    redlock.semaphore("x", permits=3, count="2")  # type: ignore[arg-type] # a number
+    for generation in (7, "2026-11-19", None):
+        assert_type(await redlock.latch("x", count=2, generation=generation).remaining(), int)
+    redlock.latch("x", count=2, generation=1.5)  # type: ignore[arg-type] # nobody else would give the same
     slots = redlock.semaphore("x", permits=3)
     assert_type(await slots.acquire(count=2), Lease)
     assert_type(await slots.acquire(1.5, count=2), Lease)
@@ -408,7 +415,7 @@ def kinds_for_threads() -> None:
         assert_type(writing, blocking.WriteLease)
         assert_type(writing.downgrade(), blocking.Lease)
     assert_type(for_threads.semaphore("x", permits=3).try_acquire(count=2), blocking.Lease | None)
-    assert_type(for_threads.latch("x", count=2).remaining(), int)
+    assert_type(for_threads.latch("x", count=2, generation="a").remaining(), int)
     assert_type(for_threads.once("x", every=60).try_acquire(), blocking.Lease | None)
     assert_type(for_threads.status(), list[NodeStatus])
     assert_type(for_threads.inspect("x"), Holder | None)
