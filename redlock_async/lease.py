@@ -85,7 +85,7 @@ class Lease:
     @property
     def slots(self) -> tuple[int, ...]:
         """Of a semaphore: which of its slots these are, from 0; nobody else has them. Empty for all other kinds."""
-        return self._holding.claim.slots
+        return tuple(sorted(self._holding.claim.slots))
 
     @property
     def valid(self) -> bool:
