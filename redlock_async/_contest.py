@@ -38,6 +38,9 @@ class Arena(Ground, Patient, Protocol):
         """What to say to one who has waited for itself."""
         ...
 
+    def answered(self, contest: Contest, claim: Claim) -> None:
+        """That one has been refused: so are those of its process who try once."""
+
     def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
         """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
 
@@ -207,6 +210,8 @@ class Contest:
         self.asked = True
         if self._trouble is None:
             self._refused(round_)
+            if left > 0 or round_.named:
+                ground.answered(self, self._claim)
         if left <= 0:
             await self._second_thought(round_, left)
             return None

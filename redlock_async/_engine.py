@@ -232,10 +232,11 @@ class Engine:
     async def _queue(self, claim: Claim, key: bytes, options: Options, deadline: float | None) -> None:
         """Wait behind the others of this process that want that name."""
         left = None if deadline is None else deadline - self.now()
-        if left is not None and left <= 0 and not self._knows(claim, key):
-            left = self.node_timeout  # tried once, by somebody else, just now: that will tell
+        once = left is not None and left <= 0 and not self._knows(claim, key)
+        if once:
+            left = self.node_timeout  # somebody else asks, just now: that will tell
         turn = self.turns.get(key)  # over by then, where all who are in it give up at once
-        if not await self.turns.wait(key, left):
+        if not await self.turns.wait(key, left, once=once):
             raise self._not_my_turn(claim, key, options, turn)
 
     async def _queue_up(self, claim: Claim, options: Options, deadline: float | None, contest: Contest) -> bool:
@@ -252,6 +253,12 @@ class Engine:
             contest.queue_up = None
             turns.begin(claim.turns, contest)
         return turn is not None
+
+    def answered(self, contest: Contest, claim: Claim) -> None:
+        """That one has been refused: so are those of this process who try once, if it has the turn they wait for."""
+        for key in claim.turns:
+            if (turn := self.turns.get(key)) is not None and turn.contest is contest:
+                self.turns.answered(key)
 
     def _knows(self, claim: Claim, key: bytes) -> bool:
         turn = self.turns.get(key)
@@ -343,6 +350,7 @@ class Engine:
                 self.turns.leave(key)
             elif (turn := self.turns.get(key)) is not None:
                 turn.contest = None
+                self.turns.answered(key)
 
     def entered_by(self, claim: Claim, who: Caller | None) -> Holding | None:
         """The lease on exactly these names that this one may enter again."""

@@ -35,11 +35,13 @@ class Contender(Protocol):
 class Turn:
     """The tasks of this process that want one name, of which one has the turn."""
 
-    __slots__ = ("contest", "queue", "run")
+    __slots__ = ("contest", "once", "queue", "run")
 
     def __init__(self) -> None:
         # Made when somebody queues; ordered and keyed, so that one of thousands can give up without a search.
         self.queue: OrderedDict[asyncio.Future[bool], None] | None = None
+        self.once: list[asyncio.Future[bool]] = []
+        """Those of them that try once: what the nodes answer the one whose turn it is, is their answer too."""
         self.contest: Contender | None = None
         """The attempt under way of the task whose turn it is, unless it holds the lock already."""
         self.run = 0
@@ -74,14 +76,19 @@ class Turns:
         self._turns[key] = Turn()
         return True
 
-    async def wait(self, key: bytes, seconds: float | None) -> bool:
-        """Queue for the turn; False when the time was up. A waiter that is cancelled passes a turn it just got on."""
+    async def wait(self, key: bytes, seconds: float | None, *, once: bool = False) -> bool:
+        """Queue for the turn; False when the time was up. A waiter that is cancelled passes a turn it just got on.
+
+        `once` waits only until it is known whether whoever has the turn gets the lock, and never behind its lease.
+        """
         turn = self._turns[key]
         if turn.queue is None:
             turn.queue = OrderedDict()
         queue = turn.queue
         place: asyncio.Future[bool] = self._loop.create_future()
         queue[place] = None
+        if once:
+            turn.once.append(place)
         timer = None if seconds is None else self._loop.call_later(seconds, _give_up, place)
         self.waiting += 1
         try:
@@ -99,6 +106,13 @@ class Turns:
         if not served:
             queue.pop(place, None)
         return served
+
+    def answered(self, key: bytes) -> None:
+        """The one who has the turn has got the lock, or waits for it: nobody who tries once can get it now."""
+        turn = self._turns[key]
+        once, turn.once = turn.once, []
+        for place in once:
+            _give_up(place)
 
     def leave(self, key: bytes) -> None:
         """Give the turn to the next in the queue."""

@@ -195,3 +195,62 @@ def test_a_first_master_that_grants_and_does_not_decide_is_not_asked_first_again
             process.result()
     assert len(probes) > 100
     assert not any(violations)
+
+
+@pytest.mark.parametrize("kind", ["plain", "write", "fair"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_of_those_of_one_process_who_try_at_the_same_moment_one_gets_it(kind, others):
+    """Not one after the other: who tries once does not wait behind a lease, however short that is."""
+    took, started = [], []
+
+    async def one(redlock):
+        begun = simulation.now
+        lease = await KINDS[kind](redlock, "x").try_acquire()
+        took.append((simulation.now - begun, lease is not None))
+        if lease is not None:
+            started.append(simulation.now)
+            async with lease:
+                await asyncio.sleep(0.02)
+
+    async def several():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1 - simulation.now)
+            await asyncio.gather(*(one(redlock) for _ in range(10)))
+
+    with Simulation(nodes=3, latency=lambda _: 0.0005, seed=1) as simulation:
+        for process in [simulation.process(several) for _ in range(1 + others)]:
+            simulation.run(10)
+            process.result()
+    assert len(took) == 10 * (1 + others)
+    assert len(started) == 1
+    if not others:
+        assert max(seconds for seconds, _ in took) < 0.005, "at once"
+
+
+def test_who_tries_once_behind_one_of_its_process_that_waits_is_told_with_it():
+    """The answer that makes the one wait is the other's, too: neither a turn nor `node_timeout` is waited for."""
+    told = []
+
+    async def hold():
+        async with Redlock(simulation.urls, owner="bob") as redlock, redlock("x"):
+            await asyncio.sleep(20)
+
+    async def wait():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1)
+            patient = asyncio.create_task(redlock("x").acquire(wait=5))
+            await asyncio.sleep(0)
+            begun = simulation.now
+            with pytest.raises(LockTimeout, match="held by bob"):
+                await redlock("x").acquire(wait=0)
+            told.append(simulation.now - begun)
+            patient.cancel()
+
+    with Simulation(nodes=3, latency=lambda _: 0.0005, seed=1) as simulation:
+        simulation.process(hold)
+        waiting = simulation.process(wait)
+        simulation.run(60)
+        waiting.result()
+    assert told[0] < 0.005
