@@ -86,8 +86,8 @@ class Contest:
     """Whether the attempt under way follows a chance that others saw too."""
     _probed = False
     """Whether it asked one node before the others."""
-    _trouble: Exception | None = None
     last_error: Exception | None = None
+    """What the last attempt failed with, if not with a holder."""
     asked = False
     waiting = 1
     queue_up: Callable[[Contest], Awaitable[bool]] | None = None
@@ -139,7 +139,6 @@ class Contest:
         ground, claim, ttl = self._ground, self._claim, self._options.ttl
         ground.counters.attempts += 1
         self._missed = False
-        self._trouble = None
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
         self._token = token = ground.fresh_token()
         words = claim.acquire if plain else claim.contend
@@ -154,8 +153,9 @@ class Contest:
     def _judge(self, round_: Acquire, verdict: Verdict) -> Won | None:
         """What the answers are worth, now."""
         claim = self._claim
+        self.last_error = None
         if verdict is Verdict.UNREACHABLE:
-            self._trouble = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
+            self.last_error = round_.unavailable(f"could not lock {quoted(claim.names)}", claim.names)
         if verdict is not Verdict.WON or not self._in_time(round_):
             return None
         fence, stored = round_.fence() if claim.fenced else (None, True)
@@ -170,7 +170,7 @@ class Contest:
         level = Level(ground, claim.secure(won.token, won.fence, 0), min(ground.node_timeout, self._options.ttl / 4))
         level.ask_all()
         if await level.outcome is not Verdict.WON:
-            self._trouble = level.unavailable(f"could not fence {quoted(claim.names)}", claim.names)
+            self.last_error = level.unavailable(f"could not fence {quoted(claim.names)}", claim.names)
             return None
         return won if self._in_time(won.round) else None
 
@@ -180,7 +180,7 @@ class Contest:
         if ground.now() < round_.started_at + validity(ttl, ground.drift_factor):
             return not ground.closed
         late = f"the grants took longer than the lease is valid (ttl={ttl:g} s): raise ttl"
-        self._trouble = QuorumUnavailable(
+        self.last_error = QuorumUnavailable(
             f"could not lock {quoted(self._claim.names)}: {late}", names=self._claim.names
         )
         return False
@@ -201,17 +201,14 @@ class Contest:
         left = math.inf if self._deadline is None else self._deadline - self._refused_at
         if error := round_.hopeless(self._claim.names, last=left <= 0):
             raise error
-        self.last_error = self._trouble
-        if self._trouble is None and self._claim.again(round_.holding, len(ground.nodes) - ground.needed):
+        if self.last_error is None and self._claim.again(round_.holding, len(ground.nodes) - ground.needed):
             self._raced = False
             return None  # even with no time left: one try is as many questions as it takes
-        if self._trouble is None and round_.holder()[0] is None:
+        if self.last_error is None and round_.holder()[0] is None:
             return None  # a plain SET does not tell who holds it, nor whether it is a lock: ask in the form that does
         self.asked = True
-        if self._trouble is None:
-            self._refused(round_)
-            if left > 0 or round_.named:
-                ground.answered(self, self._claim)
+        if self.last_error is None:
+            self._refused(round_, left)
         if left <= 0:
             await self._second_thought(round_, left)
             return None
@@ -220,7 +217,7 @@ class Contest:
         chance = self._chance(round_)
         woken = chance.seconds > 0 and await self._sleep(round_, min(chance.seconds, left), armed=chance.armed)
         last = chance.seconds >= left and not woken
-        if self._trouble is not None and (error := round_.hopeless(self._claim.names, last=last)):
+        if self.last_error is not None and (error := round_.hopeless(self._claim.names, last=last)):
             raise error  # only now that the others have answered as well
         if last:
             raise self._over()
@@ -228,9 +225,11 @@ class Contest:
         self._probed = self._raced and self._lost_races >= RACES and self._claim.probes
         return self._first_choice() if self._probed else None
 
-    def _refused(self, round_: Acquire) -> None:
+    def _refused(self, round_: Acquire, left: float) -> None:
         """Report an attempt that found it held."""
         ground, claim = self._ground, self._claim
+        if left > 0 or round_.named:
+            ground.answered(self, claim)
         ground.counters.refused += 1
         if ground.events.heard:
             took, holder = ground.now() - round_.started_at, owner_of(round_.holder()[0])
@@ -244,7 +243,7 @@ class Contest:
         """
         ground, claim = self._ground, self._claim
         once = self._options.wait == 0 and not claim.shared and claim.races
-        if not once or self._trouble is not None or round_.named or left + ground.node_timeout <= 0:
+        if not once or self.last_error is not None or round_.named or left + ground.node_timeout <= 0:
             raise self._over()
         # Long enough for those who have not answered yet, too: they may name the same.
         await asyncio.sleep(ground.round_trip + ground.random.uniform(0, self._spread()))
@@ -260,7 +259,7 @@ class Contest:
         """When another attempt is worth it."""
         ground = self._ground
         jittered = ground.retry_delay * ground.random.uniform(0.25, 1.0)
-        if self._trouble is not None:
+        if self.last_error is not None:
             return Chance(jittered)
         token, votes = round_.holder()
         if self._probed and not round_.one_only:

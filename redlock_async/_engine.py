@@ -370,6 +370,9 @@ class Engine:
             holding.confirmed = False
             holding.until = -math.inf
             return
+        if until <= self.now():
+            holding.lose("its time was over before it was attached", "expired", at_once=True)
+            return
         holding.until = until
         holding.next_at = self.now()
         self.masters.open()

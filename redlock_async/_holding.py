@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from ._errors import LockLost, NotHeld, QuorumUnavailable
 from ._lease import Phase, Term
 from ._quorum import Verdict
-from ._settings import GRACE, Options
+from ._settings import GRACE, Options, Settings
 from ._world import World
 from .events import Reason
 
@@ -56,6 +56,7 @@ class Keeper(Protocol):
     loop: asyncio.AbstractEventLoop
     world: World
     now: Callable[[], float]
+    settings: Settings
     drift_factor: float
     needed: int
     reading: WeakKeyDictionary[Caller, dict[Holding, None]]
@@ -215,11 +216,12 @@ class Holding(Term):
         if self.retry_failed:
             self.hold_at_least = 0.0
 
+    def kept_for(self, now: float) -> float:
+        """Seconds for which the name is to stay locked after an end at that time, for `hold_at_least`."""
+        return max(self.hold_at_least - (now - self.acquired_at), 0.0) if self.hold_at_least else 0.0
+
     def _kept_ms(self) -> int:
-        """For how long the name is to stay locked after the end, for `hold_at_least`."""
-        if not self.hold_at_least:
-            return 0
-        return max(math.ceil((self.hold_at_least - (self.keeper.now() - self.acquired_at)) * 1000), 0)
+        return math.ceil(self.kept_for(self.keeper.now()) * 1000)
 
     def check(self) -> None:
         """Notice a deadline that passed while nobody looked."""

@@ -97,6 +97,10 @@ class Term:
         """Whether max_hold, not the ttl, sets the end."""
         return self._cap is not None and self.until >= self._cap
 
+    def cap_left(self, now: float) -> float | None:
+        """Seconds until max_hold is over; None without one."""
+        return None if self._cap is None else self._cap - now
+
     def step(self, now: float) -> Step:
         """What is to be done now."""
         if self.phase is Phase.LOST:

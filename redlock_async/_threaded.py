@@ -163,9 +163,8 @@ class Lease:
         return self
 
     async def _enter(self) -> None:
-        if not self._holding.confirmed:
-            await self._lease.extend()
-        self._lease._begin()  # noqa: SLF001 - the two halves of one thing
+        await self._lease._confirm()  # noqa: SLF001 - the two halves of one thing
+        self._lease._begin()  # noqa: SLF001 - the same
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

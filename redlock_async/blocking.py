@@ -234,8 +234,9 @@ class Redlock:
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process, which may be an asyncio one.
 
-        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it;
-        elsewhere from its first `extend()`, or from entering it with `with`, which asks the masters.
+        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it,
+        as far as the text knows; elsewhere from its first `extend()`. Entering it with `with` asks the masters first,
+        and raises LockLost where the text was used before, or lay for too long.
         """
         lease = run(now, self._client.attach, text)
         return WriteLease(lease) if isinstance(lease, AsyncWriteLease) else Lease(lease)

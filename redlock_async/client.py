@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -301,14 +302,25 @@ class Redlock:
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process.
 
-        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it;
-        elsewhere from its first `extend()`, or from entering it with `async with`, which asks the masters.
+        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it,
+        as far as the text knows; elsewhere from its first `extend()`. Entering it with `async with` asks the masters
+        first, and raises LockLost where the text was used before, or lay for too long.
         """
         detached = read_detached(text)
         engine, settings = self._engine(), self._settings
+        if detached.namespace != settings.namespace:
+            raise ConfigurationError(
+                f"a lease of namespace {shown(detached.namespace)}, and this client's is {shown(settings.namespace)}: "
+                "attach it with a client of the same namespace"
+            )
         options = settings.options.with_overrides(
-            drift_factor=settings.drift_factor, ttl=detached.ttl, renew=detached.renew
+            drift_factor=settings.drift_factor,
+            ttl=detached.ttl,
+            renew=detached.renew,
+            max_hold=detached.max_hold,
+            hold_at_least=detached.hold_at_least,
         )
+        options = replace(options, retry_failed=detached.retry_failed)
         if detached.kind not in KINDS:
             raise ConfigurationError(
                 f"a lease of kind {shown(detached.kind)} is not known to this version of the library"
@@ -316,7 +328,7 @@ class Redlock:
         claim = KINDS[detached.kind](self._keys, detached)
         holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now())
         engine.attach(holding, detached.until if detached.readable(engine.world) else None)
-        return WriteLease(holding) if isinstance(claim, Write) else Lease(holding)
+        return (WriteLease if isinstance(claim, Write) else Lease)(holding, hearsay=True)
 
     # Operators
 

@@ -32,7 +32,7 @@ Kind = Literal[
 Reason = Literal[
     "unconfirmed",  # no majority confirmed a renewal in time
     "taken",  # its key is gone or somebody else's on a majority: freed by force, evicted, overwritten
-    "expired",  # renew=False, and its ttl is over
+    "expired",  # its ttl is over, with renew=False or before it was attached
     "max_hold",  # max_hold is over
     "blocked",  # its deadline passed while the loop was blocked or the machine was paused
     "closed",  # the client was closed

@@ -12,7 +12,7 @@ from typing import Self
 
 from ._body import Body
 from ._errors import ConfigurationError, NotHeld, RedlockError, shown
-from ._holding import Holding
+from ._holding import Holding, caller
 from ._lease import Phase
 from ._settings import Duration, checked_ttl
 from ._world import World
@@ -31,11 +31,13 @@ class Lease:
     Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
     """
 
-    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_holding", "_owns")
+    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_hearsay", "_holding", "_owns")
 
-    def __init__(self, holding: Holding, *, owns: bool = True) -> None:
+    def __init__(self, holding: Holding, *, owns: bool = True, hearsay: bool = False) -> None:
         self._holding = holding
         self._owns = owns
+        self._hearsay = hearsay
+        """Whether only the text that it came by says that it is held: that may have been used before."""
         self._given_back = False
         self._entered = False
         self._body: Body | None = None
@@ -111,6 +113,9 @@ class Lease:
         """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
         holding = self._holding
         await holding.extend(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
+        if self._hearsay:
+            self._hearsay = False
+            holding.taken_by(caller())
 
     async def release(self) -> None:
         """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
@@ -129,11 +134,19 @@ class Lease:
     def detach(self) -> str:
         """Stop seeing to it here, and return a text that `Redlock.attach` turns into a lease, here or elsewhere.
 
-        It is not renewed until somebody attaches it, and runs out after what `remaining` was.
+        It is not renewed until somebody attaches it, and runs out after what `remaining` was. What is left of
+        `max_hold` and `hold_at_least` goes with it, as of now.
         """
         holding = self._holding
         holding.require_held("detach")
+        if holding.depth > 1:
+            raise RedlockError(
+                f"cannot detach the lock on {holding.shown}: it was entered {holding.depth} times, and the blocks "
+                "around this one would go on without it; detach the lease of the outermost"
+            )
+        now = holding.keeper.now()
         detached = Detached(
+            namespace=holding.keeper.settings.namespace,
             kind=holding.claim.kind,
             details=holding.claim.details(),
             names=list(holding.claim.names),
@@ -141,6 +154,9 @@ class Lease:
             fence=holding.fence,
             ttl=holding.ttl,
             renew=holding.renews,
+            max_hold=holding.cap_left(now),
+            hold_at_least=holding.kept_for(now),
+            retry_failed=holding.retry_failed,
             # One that came from elsewhere and was never confirmed here has no deadline that could be read.
             until=holding.until if holding.confirmed else 0.0,
             clock=holding.keeper.world.clock() if holding.confirmed else None,
@@ -159,10 +175,14 @@ class Lease:
         self._entered = True
 
     async def __aenter__(self) -> Self:
-        if not self._holding.confirmed:
-            await self.extend()
+        await self._confirm()
         self._enter()
         return self
+
+    async def _confirm(self) -> None:
+        """Before a block under a lease that came from elsewhere: whether it is held still, only the masters know."""
+        if self._hearsay:
+            await self.extend()
 
     def _enter(self) -> None:
         self._begin()
@@ -187,6 +207,11 @@ class Detached:
     fence: int | None
     ttl: float
     renew: bool
+    max_hold: float | None
+    hold_at_least: float
+    retry_failed: bool
+    """What is left of the options, at most; what was over when it was written is 0."""
+    namespace: str
     until: float
     """The deadline, on the clock that is named."""
     clock: str | None
@@ -202,6 +227,10 @@ class Detached:
             and (self.fence is None or (type(self.fence) is int and 0 < self.fence < 2**63))
             and isinstance(self.ttl, float | int)
             and isinstance(self.renew, bool)
+            and (self.max_hold is None or isinstance(self.max_hold, float | int))
+            and isinstance(self.hold_at_least, float | int)
+            and isinstance(self.retry_failed, bool)
+            and isinstance(self.namespace, str)
             and isinstance(self.until, float | int)
             and math.isfinite(self.until)
         ):

@@ -281,7 +281,8 @@ def detached(**changes):
     """A text as `Lease.detach` writes it, but for these."""
     fields = {
         "kind": "lock", "names": ["x"], "details": {}, "token": "0" * 32 + ":me", "fence": 1, "ttl": 10.0,
-        "renew": True, "until": 1.0, "clock": None,
+        "renew": True, "max_hold": None, "hold_at_least": 0.0, "retry_failed": False, "namespace": "", "until": 1.0,
+        "clock": None,
     } | changes  # fmt: skip
     return "redlock1." + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
 
@@ -292,7 +293,10 @@ json_values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
     max_leaves=4,
 )  # fmt: skip
-FIELDS = ("kind", "names", "details", "token", "fence", "ttl", "renew", "until", "clock")
+FIELDS = (
+    "kind", "names", "details", "token", "fence", "ttl", "renew", "max_hold", "hold_at_least", "retry_failed",
+    "namespace", "until", "clock",
+)  # fmt: skip
 
 
 @quick

@@ -16,6 +16,7 @@ from redlock_async import (
     NotHeld,
     QuorumUnavailable,
     Redlock,
+    RedlockError,
     _clock,
 )
 
@@ -462,6 +463,59 @@ async def test_detach_and_attach(nodes, eyes):
         async with taken:
             pass
         assert eyes.keys() == []
+
+
+async def test_a_text_that_was_used_before_begins_no_block(nodes, eyes):
+    """Its deadline may be to come, and somebody else has the lock: only the masters know."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        text = (await one("x", ttl=5).acquire()).detach()
+        async with two.attach(text):
+            pass
+        async with one("x") as held:
+            with pytest.raises(LockLost, match="gone or somebody else's"):
+                async with two.attach(text):
+                    pytest.fail("it began")
+            assert held.valid
+        late = (await one("x", ttl=0.2).acquire()).detach()
+        await asyncio.sleep(0.25)
+        with pytest.raises(LockLost, match="over before it was attached"):
+            await two.attach(late).__aenter__()
+        async with Redlock(nodes, namespace="other:") as other:
+            with pytest.raises(ConfigurationError, match="namespace '', and this client's is 'other:'"):
+                other.attach(text)
+        assert eyes.keys() == []
+
+
+async def test_options_go_with_a_lease_that_is_handed_on(nodes, eyes, eventually):
+    """What is left of them, as of then."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        text = (await one("capped", ttl=2, max_hold=0.5).acquire()).detach()
+        started = time.monotonic()
+        with pytest.raises(LockLost, match="max_hold"):
+            async with two.attach(text):
+                await asyncio.sleep(5)
+        assert time.monotonic() - started < 0.6
+        text = (await one("kept", ttl=2, hold_at_least=1).acquire()).detach()
+        async with two.attach(text):
+            pass
+        assert await one("kept").try_acquire() is None
+        async with one("kept", wait=2):
+            assert 0.8 < time.monotonic() - started < 1.8
+        await eventually(lambda: not eyes.keys())
+
+
+async def test_an_inner_lease_is_not_handed_on(nodes):
+    """The outer block would go on without it."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("tree", reentrant=True)
+        async with lock as outer:
+            async with lock as inner:
+                with pytest.raises(RedlockError, match="entered 2 times"):
+                    inner.detach()
+                with pytest.raises(RedlockError, match="entered 2 times"):
+                    outer.detach()
+            text = outer.detach()
+        await redlock.attach(text).release()
 
 
 async def test_attach_on_another_machine(nodes, eyes, monkeypatch):
