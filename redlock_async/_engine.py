@@ -93,6 +93,8 @@ class Engine:
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
         """The leases that are kept, by the keys whose change puts them in doubt."""
+        self._sharing: dict[bytes, dict[Holding, None]] = {}
+        """The same of those that others may share."""
         self.reading: WeakKeyDictionary[Caller, dict[Holding, None]] = WeakKeyDictionary()
         """Those of them that others may share, by who has them."""
         self.contests: dict[bytes, list[Waiting]] = {}
@@ -241,6 +243,8 @@ class Engine:
 
     async def _queue_up(self, claim: Claim, options: Options, deadline: float | None, contest: Contest) -> bool:
         """One that shares, and was refused or finds others who were, waits as all do: one of them asks for all."""
+        if not claim.queues:
+            return False
         turns, (key,) = self.turns, claim.turns
         turn = turns.get(key)
         if turn is not None:
@@ -291,7 +295,7 @@ class Engine:
             self.turns.begin(claim.turns, contest)
         self.watch(claim.watched, contest)
         try:
-            if contest.queue_up is not None and claim.queues and self.turns.get(claim.turns[0]) is not None:
+            if contest.queue_up is not None and self.turns.get(claim.turns[0]) is not None:
                 await contest.queue_up(contest)
             if run >= LONGEST_RUN:
                 self.turns.rest(claim.turns)
@@ -382,6 +386,8 @@ class Engine:
         """Keep a lease that came from elsewhere."""
         for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
+        if (alarm := holding.claim.alarm) is not None:
+            self._sharing.setdefault(alarm, {})[holding] = None
         self.renewals.add(holding)
 
     async def extend(self, holding: Holding, ttl: float) -> None:
@@ -416,6 +422,11 @@ class Engine:
             self.renewals.remove(holding)
             if claim.shared:
                 holding.taken_by(None)
+            if claim.alarm is not None:
+                sharing = self._sharing[claim.alarm]
+                del sharing[holding]
+                if not sharing:
+                    del self._sharing[claim.alarm]
         if holding.owned_turn:
             holding.owned_turn = False
             for key in claim.turns:
@@ -496,7 +507,7 @@ class Engine:
     def _held(self, key: bytes | None) -> list[Holding]:
         if key is None:
             return list(self.held.values())
-        return [self.held[key]] if key in self.held else []
+        return [self.held[key]] if key in self.held else list(self._sharing.get(key, ()))
 
     def _contests(self, key: bytes | None) -> list[Waiting]:
         if key is None:

@@ -206,8 +206,9 @@ class Holding(Term):
     def over(self) -> None:
         """A lost lease is not valid any more: free what may be left of it."""
         if self.until != -math.inf:
-            # What max_hold has ended is a body that was long enough, not a lock that somebody else may have by now.
-            kept_ms = self._kept_ms() if self.capped else 0
+            # What max_hold has ended, or a ttl that is not renewed, is a body that was long enough, not a lock that
+            # somebody else may have by now.
+            kept_ms = self._kept_ms() if self.capped or not self.renews else 0
             self.until = -math.inf
             self.keeper.end(self, retain_ms=kept_ms)
 

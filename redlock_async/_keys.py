@@ -90,5 +90,9 @@ class Keys:
         """The hint of a writer that waits for those readers."""
         return self._of(b"writer", name)
 
+    def freed_readers(self, name: str) -> bytes:
+        """Never there: touched when those readers are freed by force, which tells all of them."""
+        return self._of(b"readers-freed", name)
+
     def _of(self, what: bytes, name: str) -> bytes:
         return b"%s%s%s:{%s}" % (self.namespace.encode(), RESERVED.encode(), what, name.encode())

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from ._contest import owner_of
 from ._engine import Engine
 from ._errors import KeyConflict, QuorumUnavailable, RedlockError
+from ._keys import Keys
 from ._node import Node
 from ._scripts import Call
 from ._wire import pack
@@ -183,9 +184,10 @@ def read_holder(reply: object) -> tuple[bytes, float] | None:
     return token, ttl_ms / 1000 if ttl_ms >= 0 else float("inf")
 
 
-async def force_release(engine: Engine, name: str, key: bytes, semaphore: bytes) -> bool:
+async def force_release(engine: Engine, keys: Keys, name: str) -> bool:
     """Free that name, and the slots of the semaphore of that name, whoever holds them; returns whether anybody did."""
-    lock = Call("mutex_force", 1, key).pack_with_source()
+    key, readers, (semaphore, _) = keys.lock(name), keys.freed_readers(name), keys.semaphore(name)
+    lock = Call("mutex_force", 2, key, readers).pack_with_source()
     slots = Call("semaphore_force", 1, semaphore).pack_with_source()
 
     async def free(node: Node) -> tuple[bool, list[int]]:
@@ -193,6 +195,7 @@ async def force_release(engine: Engine, name: str, key: bytes, semaphore: bytes)
 
     answers = await ask_all(engine, name, free)
     engine.own_change(key)
+    engine.own_change(readers)
     for slot in {slot for _, slots in answers for slot in slots}:
         engine.own_change(b"%s:%d" % (semaphore, slot))
     return any(locked or slots for locked, slots in answers)

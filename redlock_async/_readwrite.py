@@ -55,7 +55,7 @@ class Reading(Held):
 class Read(Claim):
     """One name, shared with other readers."""
 
-    __slots__ = ("_fence", "_hint", "_readers", "fenced", "key", "names", "preference", "turns", "watched", "within")
+    __slots__ = ("_fence", "_hint", "_readers", "alarm", "fenced", "key", "names", "preference", "turns", "watched", "within")
 
     kind: ClassVar[str] = "read"
     exclusive = False
@@ -66,6 +66,7 @@ class Read(Claim):
         self.key = keys.lock(name)
         self._readers = keys.readers(name)
         self._hint = keys.waiting_writer(name)
+        self.alarm = keys.freed_readers(name)
         self._fence = keys.fence(self.key)
         self.fenced = fenced
         self.turns = (self._readers,)
@@ -87,6 +88,7 @@ class Read(Claim):
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:
         # No key of the nodes: what they report of the lock key is that some reader stayed on, which is nobody's loss.
+        # Of a force-release the alarm tells.
         return (self.key + b"\0" + token,)
 
     @property
@@ -114,7 +116,7 @@ class Read(Claim):
         arguments: list[bytes | int] = []
         for claim, token, ttl_ms in held:
             assert isinstance(claim, Read)  # noqa: S101 - the batch is of one kind
-            keys += (claim.key, claim._readers)  # noqa: SLF001 - it is one of ours
+            keys += (claim.key, claim._readers, claim.alarm)  # noqa: SLF001 - it is one of ours
             arguments += (token, ttl_ms)
         return Call("read_extend", len(keys), *keys, READERS, *arguments)
 

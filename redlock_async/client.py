@@ -361,9 +361,7 @@ class Redlock:
 
         The holders' bodies are cancelled. Returns whether there were any.
         """
-        return await _operators.force_release(
-            self._engine(), name, self._keys.lock(name), self._keys.semaphore(name)[0]
-        )
+        return await _operators.force_release(self._engine(), self._keys, name)
 
     async def change_permits(self, name: str, permits: int) -> None:
         """Set a semaphore's number of permits, for good, also while slots are held.

@@ -1,13 +1,13 @@
 -- read_extend.lua: lengthen many read leases, each only if it is still a reader's, and never shorten one.
--- KEYS[2i-1]  lock key   KEYS[2i] its readers
+-- KEYS[3i-2]  lock key   KEYS[3i-1] its readers   KEYS[3i] what is touched when they are freed by force
 -- ARGV[1]     what a lock key holds while there are readers
 -- ARGV[2i]    reader token   ARGV[2i+1] new ttl in ms, 0 to look only
 -- Returns for each lease 1 ours, 0 missing, -1 somebody else's.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local states = {}
-for i = 1, #KEYS / 2 do
-  local lock, readers = KEYS[2 * i - 1], KEYS[2 * i]
+for i = 1, #KEYS / 3 do
+  local lock, readers = KEYS[3 * i - 2], KEYS[3 * i - 1]
   local token, ttl = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
   local holder = redis.pcall('GET', lock)
   if holder ~= ARGV[1] then
@@ -30,6 +30,8 @@ for i = 1, #KEYS / 2 do
           redis.call('EXISTS', lock)
         end
       end
+      -- Reading it arms client tracking: the holder is told at once, and of that only.
+      redis.call('EXISTS', KEYS[3 * i])
       states[i] = 1
     end
   end

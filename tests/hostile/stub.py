@@ -22,7 +22,7 @@ SCRIPTS = (
     "write_acquire", "write_downgrade",
 )  # fmt: skip
 NAMES = {script(name).sha: name for name in SCRIPTS}
-EXTENDS = {"mutex_extend": 1, "read_extend": 2, "semaphore_extend": 2}
+EXTENDS = {"mutex_extend": 1, "read_extend": 3, "semaphore_extend": 2}
 """How many keys there are for each state in the reply."""
 
 HANDSHAKE = (

@@ -515,17 +515,18 @@ async def test_a_writer_waiting_for_renewing_readers_costs_the_nodes_next_to_not
         await (await reader).release()
 
 
+def commands(eyes):
+    """What clients of ours have sent to each node."""
+    ours = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_delifeq", "cmdstat_delex")
+    stats = [eye.info("commandstats") for eye in eyes.clients]
+    return [sum(stat.get(name, {"calls": 0})["calls"] for name in ours) for stat in stats]
+
+
 async def commands_a_second(eyes, seconds=3):
-    """What clients of ours sent to the busiest node."""
-    before = [eye.info("commandstats") for eye in eyes.clients]
+    """What they send to the busiest node."""
+    before = commands(eyes)
     await asyncio.sleep(seconds)
-    after = [eye.info("commandstats") for eye in eyes.clients]
-
-    def sent(stats):
-        counts = (stats.get(f"cmdstat_{name}", {"calls": 0}) for name in ("evalsha", "eval", "delifeq", "delex"))
-        return sum(count["calls"] for count in counts)
-
-    return max(sent(a) - sent(b) for a, b in zip(after, before, strict=True)) / seconds
+    return max(after - earlier for earlier, after in zip(before, commands(eyes), strict=True)) / seconds
 
 
 # Renewal and loss
@@ -594,6 +595,30 @@ async def test_a_reader_that_is_freed_by_force_is_lost(nodes, eyes, eventually, 
                 await asyncio.sleep(5)
         assert time.monotonic() - freed < 0.35
         assert lease.lost
+        await clean(eyes, eventually)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by", ["its own client", "another client"])
+async def test_readers_that_are_freed_by_force_know_at_once(nodes, eyes, eventually, by):
+    """All of them, long before they are renewed; and readers that come and go are told to nobody."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as operator:
+        leases = [await client.read("doc").acquire() for client in (one, two) for _ in range(5)]
+        await asyncio.sleep(0.05)  # their first look
+        before = commands(eyes)
+        for _ in range(20):
+            async with operator.read("doc"):
+                pass
+        told = max(after - earlier for earlier, after in zip(before, commands(eyes), strict=True))
+        assert told <= 2 * 20 + 3, "one to take, one to leave, and the first looks"
+        begun = time.monotonic()
+        assert await (one if by == "its own client" else operator).force_release("doc")
+        await asyncio.gather(*(asyncio.wait_for(lease.wait_lost(), 1) for lease in leases))
+        took = time.monotonic() - begun
+        print(f"ten readers of two clients knew after {took * 1e3:.1f} ms")
+        assert took < 0.05
+        async with operator.write("doc", wait=0):
+            assert not any(lease.valid for lease in leases)
         await clean(eyes, eventually)
 
 

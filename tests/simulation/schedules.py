@@ -275,7 +275,6 @@ def asymmetric(seed, kinds=("lock",)):
 def forced(seed, kinds=("lock",)):
     """Locks freed by an operator while they are held, and others who want them; a quiet network."""
     luck = Random(seed)
-    kinds = [kind for kind in kinds if kind != "read"]  # freed otherwise, and noticed later
     ttl = luck.choice((1.0, 10.0))
     first = Job(luck.choice(kinds), "x", 0.05, ttl, 0.0, luck.uniform(0.5, 2) * ttl)
     rivals = tuple(

@@ -308,7 +308,7 @@ class Program:
         return self.random.sample(self.LOCKS, self.any(1, 2)), (self.token(), self.any(0, 0, self.ttl()))
 
     def mutex_force(self):
-        return (self.any(*self.LOCKS),), ()
+        return (self.any(*self.LOCKS), b"freed"), ()
 
     def mutex_inspect(self):
         return (self.any(*self.LOCKS),), ()
@@ -360,7 +360,7 @@ class Program:
         return self.fenced(*self.RW), (self.token(), self.ttl(), self.MARK, self.fence(), self.any(b"", self.token()))
 
     def read_extend(self):
-        return self.RW[:2], (self.MARK, self.token(), self.ttl_or_none())
+        return (*self.RW[:2], b"freed"), (self.MARK, self.token(), self.ttl_or_none())
 
     def read_release(self):
         return self.RW[:2], (self.token(), self.any(0, self.ttl()), self.MARK)

@@ -11,6 +11,7 @@ from redlock_async._scripts import Dialect, script
 
 TOKEN, LATER, LAST = (digit * 32 + b":owner" for digit in (b"a", b"b", b"c"))
 LOCK, READING, HINT = b"app:doc", b"app:redlock-async:readers:{doc}", b"app:redlock-async:writer:{doc}"
+FREED = b"app:redlock-async:readers-freed:{doc}"
 REGISTER = Keys("app:").fence(LOCK)
 
 
@@ -106,7 +107,8 @@ def test_many_readers_are_lengthened_in_one_command():
     """Each with its own keys, token and ttl."""
     other = Read(Keys(""), "x", fenced=True)
     assert words(Read.extend([(read(), TOKEN, 1000), (other, LATER, 0)])) == [
-        b"read_extend", b"4", LOCK, READING, b"x", b"redlock-async:readers:{x}", READERS, TOKEN, b"1000", LATER, b"0"
+        b"read_extend", b"6", LOCK, READING, FREED, b"x", b"redlock-async:readers:{x}",
+        b"redlock-async:readers-freed:{x}", READERS, TOKEN, b"1000", LATER, b"0",
     ]  # fmt: skip
     assert read().width == 1
 
