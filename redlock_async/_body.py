@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TypeGuard
 
@@ -17,14 +18,18 @@ from ._errors import LockLost, QuorumUnavailable, RedlockError
 from ._holding import Holding
 from ._lease import Phase
 
+Release = Callable[[], Awaitable[None]]
+"""What gives back the lease that a block is under."""
+
 
 class Body:
     """One block."""
 
-    __slots__ = ("_cancelling", "_holding", "_scope", "_task")
+    __slots__ = ("_cancelling", "_holding", "_release", "_scope", "_task")
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Holding, release: Release) -> None:
         self._holding = holding
+        self._release = release
         self._scope = anyio.CancelScope()
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
@@ -65,12 +70,12 @@ class Body:
             return
         # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
         ours = isinstance(exc, asyncio.CancelledError) and (cancelled_by_us or self._nobody_else_cancelled())
-        await give_back(holding, None if ours else exc)
+        await give_back(holding, self._release, None if ours else exc)
 
     async def _misused(self, what: str, exc: BaseException | None) -> None:
         """Give the lock back all the same, and say what was wrong with the block."""
         misuse = RedlockError(f"the block under the lock on {self._holding.shown} {what}")
-        await give_back(self._holding, exc if wins(exc) else misuse)
+        await give_back(self._holding, self._release, exc if wins(exc) else misuse)
         tell(misuse, exc)
 
     def _nobody_else_cancelled(self) -> bool:
@@ -97,11 +102,11 @@ def tell(misuse: RedlockError, exc: BaseException | None) -> None:
     exc.add_note(f"and the block: {type(misuse).__name__}: {misuse}")
 
 
-async def give_back(holding: Holding, exc: BaseException | None) -> None:
+async def give_back(holding: Holding, release: Release, exc: BaseException | None) -> None:
     """The body is done, and raised that by itself: release, and raise what is to be said of the lock beside that."""
     problem: RedlockError | None = None
     try:
-        await _end(holding)
+        await _end(holding, release)
     except RedlockError as error:
         problem = error
     if exc is not None:
@@ -116,10 +121,10 @@ async def give_back(holding: Holding, exc: BaseException | None) -> None:
         raise problem
 
 
-async def _end(holding: Holding) -> None:
+async def _end(holding: Holding, release: Release) -> None:
     holding.check()
     if holding.phase is Phase.LOST:
         holding.over()
         holding.require_held("release")
     if holding.phase is Phase.HELD:
-        await holding.release()
+        await release()

@@ -83,6 +83,7 @@ class Claim:
     """The queues of this process that a task must head before it asks the nodes, in the order to enter them."""
     watched: tuple[bytes, ...]
     """The keys whose change may mean that the lock is free."""
+
     alarm: bytes | None = None
     """Of one that is shared: the key whose change puts all its holders in doubt."""
     fenced: bool

@@ -294,8 +294,10 @@ class Holding(Term):
         raise error
 
     def abandon(self) -> None:
-        """Nobody can release it any more: stop renewing it, and let it run out on the nodes."""
-        if self.phase is Phase.HELD:
+        """A lease of it was dropped. If it was the last: stop renewing it, and let it run out on the nodes."""
+        if self.depth > 1:
+            self.depth -= 1
+        elif self.phase is Phase.HELD:
             self.phase = Phase.RELEASED
             self.until = -math.inf
             self.keeper.forget(self)

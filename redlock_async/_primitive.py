@@ -50,7 +50,7 @@ class Primitive(Generic[L]):
         who = caller()
         if options.reentrant and (holding := engine.entered_by(claim, who)) is not None:
             holding.depth += 1
-            return self._lease(holding, owns=False)
+            return self._lease(holding)
         holding = await engine.acquire(claim, options)
         holding.taken_by(who)
         return self._lease(holding)

@@ -55,7 +55,11 @@ class Reading(Held):
 class Read(Claim):
     """One name, shared with other readers."""
 
-    __slots__ = ("_fence", "_hint", "_readers", "alarm", "fenced", "key", "names", "preference", "turns", "watched", "within")
+    __slots__ = (
+        "_fence", "_hint", "_readers", "alarm", "fenced", "key", "names", "preference", "turns", "watched", "within",
+    )  # fmt: skip
+
+    alarm: bytes
 
     kind: ClassVar[str] = "read"
     exclusive = False

@@ -175,7 +175,7 @@ class Lease:
         if exc is not None:
             self._holding.failed()
         try:
-            await give_back(self._holding, exc)
+            await give_back(self._holding, self._lease._leave, exc)  # noqa: SLF001 - as in `_enter`
         finally:
             self._given_back()
 

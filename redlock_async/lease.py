@@ -31,14 +31,14 @@ class Lease:
     Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
     """
 
-    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_hearsay", "_holding", "_owns")
+    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_hearsay", "_holding")
 
-    def __init__(self, holding: Holding, *, owns: bool = True, hearsay: bool = False) -> None:
+    def __init__(self, holding: Holding, *, hearsay: bool = False) -> None:
         self._holding = holding
-        self._owns = owns
         self._hearsay = hearsay
         """Whether only the text that it came by says that it is held: that may have been used before."""
         self._given_back = False
+        """Whether it was released where others of the same holding go on: the task had entered it again."""
         self._entered = False
         self._body: Body | None = None
 
@@ -48,15 +48,15 @@ class Lease:
 
     def __del__(self) -> None:
         holding = getattr(self, "_holding", None)
-        if holding is None or holding.phase is not Phase.HELD or not self._owns:
+        if holding is None or holding.phase is not Phase.HELD or self._given_back:
             return
         loop = holding.keeper.loop
         if loop.is_closed() or holding.keeper.inherited or not holding.confirmed:
             return
         if holding.renews:
             warnings.warn(
-                f"the lease on {holding.shown} was dropped without release(): it is not renewed any more and runs out "
-                "by itself",
+                f"the lease on {holding.shown} was dropped without release(): unless it was entered again, it is not "
+                "renewed any more and runs out by itself",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,
@@ -112,6 +112,7 @@ class Lease:
     async def extend(self, ttl: Duration | None = None) -> None:
         """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
         holding = self._holding
+        self._require_mine("extend")
         await holding.extend(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
         if self._hearsay:
             self._hearsay = False
@@ -119,13 +120,21 @@ class Lease:
 
     async def release(self) -> None:
         """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
+        self._require_mine("release")
+        # Of the last one the holding itself knows, and a lost one stays LockLost.
+        self._given_back = self._holding.depth > 1 and self._holding.valid
+        await self._holding.release()
+
+    async def _leave(self) -> None:
+        """At the end of its block, unless it was released within."""
+        if not self._given_back:
+            await self.release()
+
+    def _require_mine(self, verb: str) -> None:
         if self._given_back:
             raise NotHeld(
-                f"cannot release the lock on {self._holding.shown}: this lease was released before", names=self.names
+                f"cannot {verb} the lock on {self._holding.shown}: this lease was released before", names=self.names
             )
-        # Only of an inner re-entrant lease: the holding itself knows of the others, and a lost one stays LockLost.
-        self._given_back = not self._owns
-        await self._holding.release()
 
     async def wait_lost(self) -> None:
         """Return when it is lost."""
@@ -138,6 +147,7 @@ class Lease:
         `max_hold` and `hold_at_least` goes with it, as of now.
         """
         holding = self._holding
+        self._require_mine("detach")
         holding.require_held("detach")
         if holding.depth > 1:
             raise RedlockError(
@@ -186,7 +196,7 @@ class Lease:
 
     def _enter(self) -> None:
         self._begin()
-        self._body = Body(self._holding)
+        self._body = Body(self._holding, self._leave)
         self._body.enter()
 
     async def __aexit__(

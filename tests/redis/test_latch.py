@@ -158,6 +158,11 @@ async def test_another_count_is_an_error(nodes):
             with pytest.raises(ConfigurationError, match=r"in use with count=2, .* count=3: .* another generation"):
                 await call
         assert await redlock.latch("x", count=2).remaining() == 1
+        right = asyncio.create_task(other.latch("x", count=2).wait(timeout=5))
+        await asyncio.sleep(0.05)  # until it waits
+        with pytest.raises(ConfigurationError, match=r"in use with count=2"):
+            await other.latch("x", count=3).wait(timeout=1)  # beside one of its process that is right
+        right.cancel()
         assert await other.latch("x", count=3, generation=2).remaining() == 3
 
 

@@ -701,3 +701,80 @@ async def test_the_inner_of_two_leases_cannot_free_the_outer(nodes):
             await inner.release()
         assert outer.valid
         await outer.release()
+
+
+async def test_whichever_of_two_leases_ends_last_frees_the_lock(nodes, eyes):
+    """The outer one is over, twice or dropped, and the inner one is renewed and protected as before."""
+    async with Redlock(nodes, ttl=0.5) as redlock, Redlock(nodes) as other:
+        lock = redlock("x", reentrant=True)
+        async with lock as outer:
+            inner = await lock.acquire()
+        for use in (outer.release, outer.extend):
+            with pytest.raises(NotHeld, match="released before"):
+                await use()
+        with pytest.raises(NotHeld, match="released before"):
+            outer.detach()
+        del outer
+        gc.collect()
+        async with inner:
+            await asyncio.sleep(0.7)
+            assert inner.valid
+            assert await other("x").try_acquire() is None
+        assert eyes.keys() == []
+        async with lock:
+            inner = await lock.acquire()
+        with pytest.raises(LockLost):
+            async with inner:
+                await other.force_release("x")
+                await asyncio.sleep(5)
+                pytest.fail("it went on without the lock")
+
+
+async def test_an_inner_lease_that_is_released_in_its_block_leaves_the_outer_alone(nodes):
+    """The end of the block does not release once more."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("x", reentrant=True)
+        async with lock as outer:
+            async with lock as inner:
+                await inner.release()
+            assert outer.valid
+            await outer.extend()
+
+
+async def test_an_inner_lease_that_is_dropped_does_not_keep_the_lock(nodes, eyes):
+    """Whoever enters and forgets it is warned, and the outer one frees the lock."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("x", reentrant=True)
+        async with lock as outer:
+            with pytest.warns(ResourceWarning, match="dropped without release"):
+                await lock.acquire()
+                gc.collect()
+            await asyncio.sleep(0)
+            assert outer.valid
+        assert eyes.keys() == []
+
+
+@pytest.mark.parametrize("options", [{"max_hold": 0.4}, {"renew": False, "ttl": 0.4}], ids=["max_hold", "ttl"])
+async def test_a_body_that_was_ended_keeps_the_name_for_hold_at_least(options, nodes):
+    """It was long enough, and began when it did, whatever ended it."""
+    async with Redlock(nodes) as redlock:
+        started = time.monotonic()
+        with pytest.raises(LockLost):
+            async with redlock("x", hold_at_least=1, **options):
+                await asyncio.sleep(5)
+        assert time.monotonic() - started < 0.5
+        async with redlock("x", wait=3):
+            assert 0.95 < time.monotonic() - started < 1.3
+
+
+async def test_trying_once_ends_though_no_majority_names_one_holder(nodes, eyes):
+    """Leftovers of three attempts, of which nobody has it: it is asked again for `node_timeout`, and no longer."""
+    for token, some in (("one", eyes.clients[:2]), ("two", eyes.clients[2:4]), ("three", eyes.clients[4:])):
+        for eye in some:
+            eye.set("x", token, px=5000)
+    async with Redlock(nodes, node_timeout=0.2) as redlock:
+        await redlock.status()
+        started = time.monotonic()
+        assert await redlock("x").try_acquire() is None
+        assert time.monotonic() - started < 0.5
+        assert redlock.statistics().attempts > 1

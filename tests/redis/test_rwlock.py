@@ -637,6 +637,25 @@ async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventu
 
 
 @pytest.mark.asyncio
+async def test_readers_that_were_freed_do_not_come_back_with_the_next(nodes, eyes, eventually):
+    """Whoever joins, or is set again, where the lock key is gone finds none, though the set of readers is still there."""
+    async with Redlock(nodes, ttl=0.9) as redlock, Redlock(nodes) as other:
+        await redlock.read("doc", renew=False).acquire()
+        for client in eyes.clients:
+            client.delete(KEY)
+        async with other.read("doc") as lease:
+            await eventually(lambda: lease.margin == 2)
+            assert [client.zrange(READERS, 0, -1) for client in eyes.clients] == [[lease.token.encode()]] * 5
+        stale = await redlock.read("stale", renew=False, ttl=5).acquire()
+        async with redlock.read("stale") as lease:
+            await eventually(lambda: lease.margin == stale.margin == 2)
+            set_again = eyes.clients[0]
+            set_again.delete("stale")
+            await eventually(lambda: set_again.exists("stale"))
+            assert set_again.zrange(READERS.replace(b"doc", b"stale"), 0, -1) == [lease.token.encode()]
+
+
+@pytest.mark.asyncio
 async def test_a_writer_that_is_overwritten_is_lost(nodes, eyes):
     """As with a plain lock."""
     async with Redlock(nodes) as redlock:
