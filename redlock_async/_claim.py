@@ -78,6 +78,9 @@ class Claim:
         """Of one that is shared: whether it waits behind those of its process who were refused."""
         return True
 
+    lost_races: bool = False
+    """Whether what was asked for last was lost to others, though there is more of it: other slots."""
+
     names: tuple[str, ...]
     turns: tuple[bytes, ...]
     """The queues of this process that a task must head before it asks the nodes, in the order to enter them."""
@@ -109,7 +112,7 @@ class Claim:
         return True
 
     def in_front(self) -> Held | None:
-        """Who is in the way, where others of this process have been told."""
+        """Who is in the way, as of now, where others of this process have been told since it asked itself."""
         return None
 
     races: ClassVar[bool] = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ._acquire import Acquire, Level
-from ._claim import Claim, Ground
+from ._claim import Claim, Ground, Held
 from ._errors import LockTimeout, QuorumUnavailable, RedlockError
 from ._node import Node
 from ._quorum import Verdict, validity
@@ -228,7 +228,7 @@ class Contest:
     def _refused(self, round_: Acquire, left: float) -> None:
         """Report an attempt that found it held."""
         ground, claim = self._ground, self._claim
-        if left > 0 or round_.named:
+        if left > 0 or self._taken(round_):
             ground.answered(self, claim)
         ground.counters.refused += 1
         if ground.events.heard:
@@ -242,14 +242,19 @@ class Contest:
         would have it: a job that all machines start by the same cron would be skipped by all of them.
         """
         ground, claim = self._ground, self._claim
-        once = self._options.wait == 0 and not claim.shared and claim.races
-        if not once or self.last_error is not None or round_.named or left + ground.node_timeout <= 0:
+        once = self._options.wait == 0 and not claim.shared
+        if not once or self.last_error is not None or self._taken(round_) or left + ground.node_timeout <= 0:
             raise self._over()
         # Long enough for those who have not answered yet, too: they may name the same.
         await asyncio.sleep(ground.round_trip + ground.random.uniform(0, self._spread()))
-        if round_.named:
+        if self._taken(round_):
             raise self._over()
         self._lost_races += 1
+
+    def _taken(self, round_: Acquire) -> bool:
+        """Whether somebody has it, or comes first."""
+        ahead = any(held.ahead for held in round_.holding.values())
+        return ahead or (round_.named and not self._claim.lost_races)
 
     def _spread(self) -> float:
         """Seconds over which contenders that split the votes come back."""
@@ -351,17 +356,20 @@ class Contest:
         if claim.names != self._claim.names:
             behind = f"behind a task of this process that waits for {quoted(self._claim.names)} together"
             return LockTimeout(f"could not lock {quoted(claim.names)}{_after(wait)}: {behind}", names=claim.names)
-        held = self._claim.in_front() if self._round is None else self._round.in_front()
+        held = self._in_front()
         holder = owner_of(held.token) if held is not None else None
         waits = held is not None and held.ahead
         return timed_out(claim.names, wait, holder, self._ground.advice(claim), waits=waits, retry_after=self.ends_in())
 
+    def _in_front(self) -> Held | None:
+        told = self._claim.in_front()
+        return told if told is not None or self._round is None else self._round.in_front()
+
     def ends_in(self) -> float | None:
         """Seconds until what is in the way has run out, unless it is renewed; 0.0 if nobody has it, None if unknown."""
-        round_ = self._round
-        if round_ is None:
-            held = self._claim.in_front()
-            return held.ends_in if held is not None else None
+        round_, told = self._round, self._claim.in_front()
+        if round_ is None or told is not None:
+            return told.ends_in if told is not None else None
         if self._claim.exclusive and self._split(round_, round_.holder()[1]):
             return 0.0
         ends = round_.ends_in()

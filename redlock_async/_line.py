@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from ._claim import Ground, Held
 from ._node import Node
+from ._quorum import Verdict
 from ._round import Patient, Round
 from ._scripts import Call, Command
 
@@ -58,8 +60,11 @@ class Line:
         self._called: dict[bytes, asyncio.Future[bool]] = {}
         """Those who are not the first, until they are called."""
         self._timer: asyncio.TimerHandle | None = None
-        self.front: Held | None = None
+        self._front: Held | None = None
         """Why the first was refused."""
+        self._front_at = 0.0
+        self._heard_at = hall.now()
+        """When a majority was last asked something that it has answered."""
 
     def join(self, claim: Waiter) -> None:
         """Take the place that its ticket gives it."""
@@ -68,6 +73,32 @@ class Line:
             self.keep([claim])  # the first brings its place with its attempts
         if self._timer is None:
             self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+
+    @property
+    def heard(self) -> bool:
+        """Whether a majority has answered for as long as a place is kept.
+
+        If not, its own places have run out there, and it cannot get the lock. Were they kept by the rest, nobody else
+        could, either, as soon as one more node is down.
+        """
+        return self.hall.now() < self._heard_at + self._place_ms / 1000
+
+    def heard_of(self, asked_at: float) -> None:
+        """A majority has answered what it was asked then."""
+        self._heard_at = max(self._heard_at, asked_at)
+
+    def refused(self, held: Held) -> None:
+        """That is in the way of the first."""
+        self._front, self._front_at = held, self.hall.now()
+
+    def front_of(self, claim: Waiter) -> Held | None:
+        """What is in the way of one that is not the first, who knows that better, as of now."""
+        held = self._front
+        if held is None or (claim in self and self._waiting[0] is claim):
+            return None
+        if held.expires_in is None:
+            return held
+        return replace(held, expires_in=max(held.expires_in - (self.hall.now() - self._front_at), 0.0))
 
     def leave(self, claim: Waiter) -> None:
         """Give up the place here; the nodes are to be told as well."""
@@ -111,6 +142,9 @@ class Line:
     def _sign(self) -> None:
         """Tell the nodes that all who wait here are alive."""
         self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+        if not self.heard:
+            Keep(self.hall, self, (), Call("fair_ticket", 1, self._places[2], REGISTER_MS)).ask_all()
+            return
         for start in range(0, len(self._waiting), BATCH):
             self.keep(self._waiting[start : start + BATCH])
 
@@ -144,7 +178,7 @@ class Draw(Round):
 
 
 class Keep(Round):
-    """A sign of life of some who wait."""
+    """A sign of life of some who wait, or what nodes answer that keeps nothing there: a ticket that nobody uses."""
 
     __slots__ = ("_claims", "_line")
 
@@ -160,7 +194,12 @@ class Keep(Round):
             hall = cast("Hall", self._voters)
             hall.key_changed(hall.nodes[node], self._line.wakes + reply)
             return True
-        return reply == 1
+        return type(reply) is int
+
+    def _settle(self, verdict: Verdict) -> None:
+        super()._settle(verdict)
+        if verdict is Verdict.WON:
+            self._line.heard_of(self.started_at)
 
     def may_send_again(self, bit: int) -> bool:
         # Not behind the back of one who has left meanwhile.

@@ -145,6 +145,7 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
     except BaseException:
         _take_back(engine, key, ours, before)
         raise
+    engine.own_change(key)
     taken = {node.index: answer.before for node, answer in answers if answer.before is not None}
     if sum(engine.nodes[index].abstains is None for index in taken) >= engine.needed:
         return

@@ -71,8 +71,10 @@ class Fair(Mutex):
         hall = cast("Hall", ground)
         if self._patient is None:
             self._patient = deadline is None or deadline > hall.now()
-            if not self._patient or self.places[0] not in hall.shared:
+            if self.places[0] not in hall.shared:
                 return True  # it may be free, with nobody waiting: one round trip tells
+        if not self._patient:
+            return True
         if self._line is None:
             self.ticket = await self._draw(hall, deadline)
             line = hall.shared.setdefault(self.places[0], Line(hall, self.places, self.wakes, self.place_ms))
@@ -92,7 +94,7 @@ class Fair(Mutex):
         return draw.ticket
 
     def in_front(self) -> Held | None:
-        return self._line.front if self._line is not None else None
+        return self._line.front_of(self) if self._line is not None else None
 
     def withdraw(self) -> Command | None:
         if self._line is None:
@@ -109,7 +111,9 @@ class Fair(Mutex):
 
     def contend(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         keys = (*self.keys, *self.places, *self._fences)
-        place = (self.id, self.ticket) if self.ticket is not None else (b"", 0)
+        # Without its place where too few nodes are heard of to get the lock: there it would only be in the way.
+        kept = self.ticket is not None and (self._line is None or self._line.heard)
+        place = (self.id, self.ticket or 0) if kept else (b"", 0)
         return Call(
             "fair_acquire", len(keys), *keys, token, ttl_ms, candidate, self.wakes, *place, self.place_ms, REGISTER_MS
         )  # fmt: skip
@@ -118,5 +122,5 @@ class Fair(Mutex):
         token, ms, ahead = cast("tuple[bytes, int, int]", reply)
         held = (Ahead if ahead else Held)(token, ms / 1000 if ms >= 0 else None)
         if self._line is not None:
-            self._line.front = held
+            self._line.refused(held)
         return held

@@ -71,8 +71,8 @@ class Slots(Claim):
 
     __slots__ = (
         "_bound", "_candidates", "_free", "_hint", "_hint_at", "_keys", "_mark", "_not_before", "_now", "_races",
-        "_seen", "_waits", "count", "exclusive", "fenced", "names", "permits", "preference", "slots", "turns",
-        "watched",
+        "_seen", "_waits", "count", "exclusive", "fenced", "lost_races", "names", "permits", "preference", "slots",
+        "turns", "watched",
     )  # fmt: skip
 
     kind: ClassVar[str] = "semaphore"
@@ -85,7 +85,7 @@ class Slots(Claim):
         self._keys = keys
         self._bound, self._hint = keys.semaphore(name)
         self._seen = tuple(b"%s:%d" % (self._bound, number) for number in range(permits))
-        self.watched = (*self._seen, self._hint)
+        self.watched = (*self._seen, self._hint, self._bound)
         self.preference = crc32(self._bound)
         self._want(slots)
 
@@ -117,6 +117,7 @@ class Slots(Claim):
         self._free: dict[int, tuple[int, ...]] = {}
         """Which slots each node has said to be free since the last wait."""
         self._races = 0
+        self.lost_races = False
         self._waits = 0
         self._mark = b""
         """What our hint holds, once we have left one."""
@@ -185,12 +186,13 @@ class Slots(Claim):
                 self._hint_at = min(self._hint_at, self._now())
             if likely:
                 self._candidates = likely  # and those that are freed meanwhile
+        self.lost_races = len(likely) >= self.count
         self._races = 0
         self._free.clear()
         return False
 
     def changed(self, key: bytes) -> None:
-        if key == self._hint:
+        if key in {self._hint, self._bound}:
             return
         slot = int(key.rpartition(b":")[2])
         if isinstance(self._candidates, range):

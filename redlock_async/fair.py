@@ -17,8 +17,8 @@ class FairLock(Primitive[Lease]):
     head costs the others as much.
     Cost: one round trip when it is free and nobody waits, as the plain lock. Otherwise a hand-over takes two, and costs
     a node some five to eight commands, however long the queue is: only its head is told of a release, and only the next
-    of an entry. Waiting costs a node some two commands a second for each process, more only for hundreds of waiters in
-    one.
+    of an entry. Waiting costs a node two to four commands a second for each process, and one or two more for each
+    hundred waiters in one.
     Cancellation: cancelling `acquire` is prompt, and leaves neither a key nor a place in the queue behind.
     """
 

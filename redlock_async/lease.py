@@ -55,8 +55,10 @@ class Lease:
             return
         if holding.renews:
             warnings.warn(
-                f"the lease on {holding.shown} was dropped without release(): unless it was entered again, it is not "
-                "renewed any more and runs out by itself",
+                f"the lease on {holding.shown} was dropped without release(): it is not renewed any more and runs out "
+                "by itself"
+                if holding.depth == 1
+                else f"a lease on {holding.shown}, entered {holding.depth} times, was dropped without release()",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,

@@ -22,8 +22,8 @@ class ReadLock(Primitive[Lease]):
     Guarantee: while a lease is valid, no writer of the name has a valid one: neither `write(name)`, nor the plain lock
     `redlock(name)`, nor any other Redlock client of the same masters. Its fencing token is larger than that of every
     earlier writer and smaller than that of every later one; readers may share one.
-    What can break it: see `Lease`. A reader freed by force learns of it at its next renewal, a third of the ttl later
-    at most: unlike a writer's, its end is not reported by the masters.
+    What can break it: see `Lease`. A reader freed with `force_release` learns of it at once, as any holder does; one
+    whose keys somebody deletes by other means learns at its next renewal, a third of the ttl later at most.
     Cost: one round trip to take it (a second when nodes disagree on the fence, as they do after several first readers
     at once), one to release it. New readers wait while a writer waits; waiting costs each master a few commands a
     second. A reader that died holds out plain locks for up to half a ttl, and at most a second, longer than its ttl.
@@ -71,7 +71,8 @@ class WriteLock(Primitive[WriteLease]):
 
     Guarantee: while a lease is valid, no other client of the same masters has a valid one on the name: no reader, no
     writer, no holder of the plain lock `redlock(name)`, which is a writer too, but one that does not hold readers out
-    while it waits. A writer waits for the readers that are in and for no others.
+    while it waits. A writer that waits for readers waits for those that are in, and lets no others in; one that waits
+    for another writer, or behind a plain lock of its own process, may be passed by readers when that has left.
     What can break it: see `Lease`.
     Cost: as a plain lock. Waiting for readers, it asks each master about once a second. New readers wait up to three
     seconds for a writer that died waiting.

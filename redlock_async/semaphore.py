@@ -23,7 +23,8 @@ class Semaphore(Primitive[Lease]):
     There is no order. One who wants many may be passed by those who want few, as each slot that is freed is enough for
     them. After sixteen waits in vain, or three seconds, it holds back all who want fewer until it is in or gives up:
     they wait meanwhile even where a slot is free, and up to three seconds behind one that died waiting. Of those who
-    want as many only one does so at a time, and between two of them those who want few have a moment.
+    want as many only one does so at a time, and between two of them those who want few have a moment. While it holds
+    them back, each process that waits asks each node some four times a second.
     Cancellation: cancelling `acquire` is prompt and leaves no slot taken on any node.
     """
 

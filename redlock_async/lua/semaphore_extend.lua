@@ -8,17 +8,21 @@ for number = 2, #KEYS, 2 do
   local token, ttl, permits = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), ARGV[3 * i]
   local holder = redis.pcall('GET', key)
   if holder == token then
+    states[i] = 1
     if ttl > 0 then
-      local left = redis.call('PTTL', KEYS[number])
-      -- A number without expiry was set by an operator, and stays.
-      if left == -2 or (left >= 0 and left < ttl) then redis.call('SET', KEYS[number], permits, 'PX', 2 * ttl) end
+      -- First of all a write that needs no memory: behind one, a server at maxmemory lets a script go on.
       if redis.call('PTTL', key) < ttl then
         redis.call('PEXPIRE', key, ttl)
         -- Our own write disarmed client tracking; reading the key arms it again.
         redis.call('EXISTS', key)
       end
+      local left = redis.call('PTTL', KEYS[number])
+      -- A number without expiry was set by an operator, and stays. Where it cannot be stored, nobody is kept from
+      -- bringing another one: that node does not count.
+      if left == -2 or (left >= 0 and left < ttl) then
+        if redis.pcall('SET', KEYS[number], permits, 'PX', 2 * ttl).err then states[i] = 0 end
+      end
     end
-    states[i] = 1
   else
     states[i] = holder and -1 or 0
   end

@@ -638,7 +638,7 @@ async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventu
 
 @pytest.mark.asyncio
 async def test_readers_that_were_freed_do_not_come_back_with_the_next(nodes, eyes, eventually):
-    """Whoever joins, or is set again, where the lock key is gone finds none, though the set of readers is still there."""
+    """Whoever joins, or is set again, where the lock key is gone finds none, though the set is still there."""
     async with Redlock(nodes, ttl=0.9) as redlock, Redlock(nodes) as other:
         await redlock.read("doc", renew=False).acquire()
         for client in eyes.clients:

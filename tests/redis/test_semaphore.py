@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import redis
 from suspending import counting
 
 from redlock_async import (
@@ -462,7 +463,7 @@ async def test_who_is_held_back_is_told_and_let_in_afterwards(nodes, eyes, event
                 held = await two.semaphore("x", permits=4).acquire(count=2)
                 waiting = asyncio.create_task(one.semaphore("x", permits=4).acquire(count=3))
                 await eventually(lambda: one.statistics().refused > before[0])
-                ((contest,),) = ({*each} for key, each in one._running.contests.items() if key.endswith(b":{x}"))
+                (contest,) = {each for waiting in one._running.contests.values() for each in waiting}
                 contest._claim._hint_at = contest._claim._not_before = 0.0
                 contest.wake()
                 await eventually(lambda: len(hints(eyes)) == 5)
@@ -884,6 +885,21 @@ async def test_renewal_and_its_end(nodes, eyes, eventually):
         assert await redlock.semaphore("x", permits=1).try_acquire() is None
         async with redlock.semaphore("x", permits=1):
             assert 0.3 < time.monotonic() - started < 0.6
+
+
+@pytest.mark.asyncio
+async def test_slots_are_renewed_at_maxmemory(cluster):
+    """As all other leases are, though the number of permits is to be written where nothing more can be stored."""
+    async with Redlock(cluster.urls, ttl=0.9) as redlock:
+        leases = [await redlock.semaphore(f"x{number}", permits=4).acquire() for number in range(3)]
+        leases.append(await redlock.semaphore("many", permits=4, count=3).acquire())
+        for url in cluster.urls[:3]:
+            with contextlib.closing(redis.Redis.from_url(url)) as eye:
+                eye.config_set("maxmemory", "1")
+        await asyncio.sleep(2.5)
+        assert all(lease.valid for lease in leases)
+        for lease in leases:
+            await lease.release()
 
 
 @pytest.mark.asyncio

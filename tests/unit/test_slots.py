@@ -86,7 +86,7 @@ def test_permits_that_cannot_be(permits):
 def test_permits_are_as_many_keys(permits):
     """One a slot, all with the name in a hash tag and under the reserved prefix; the process has one queue."""
     claim = Slots(KEYS, "x", permits, fenced=True)
-    assert list(claim.watched) == [*SLOTS[:permits], HINT]
+    assert list(claim.watched) == [*SLOTS[:permits], HINT, BOUND]
     assert claim.turns == (BOUND + b" 1 of %d" % permits,)
 
 
@@ -108,7 +108,7 @@ def test_a_bad_name(name):
 def test_names_that_look_like_keys_do_not_meet():
     """No name's slot is another name's slot or number."""
     names = ["x", "x}", "x}:1", "x:1", "{x}", "}", "{"]
-    keys = [key for name in names for key in (KEYS.semaphore(name)[0], *Slots(KEYS, name, 3, fenced=True).watched)]
+    keys = [key for name in names for key in Slots(KEYS, name, 3, fenced=True).watched]
     assert len(set(keys)) == len(keys)
 
 
