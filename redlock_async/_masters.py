@@ -22,6 +22,9 @@ from .events import Events, NodeState, logger
 PATIENCE = 0.005
 """Seconds the first look waits at least, once a quorum is there, for the others: a full house is a better start."""
 
+LONG_TTL = 3600.0
+"""Seconds of a ttl from which on it is most likely a mistake: milliseconds, or the length of a body."""
+
 
 class Watcher(Protocol):
     """Who wants to know what happens on the nodes."""
@@ -60,6 +63,7 @@ class Masters:
         self._watcher = watcher
         self.longest_ttl = settings.options.ttl
         """The longest lease this client has asked for."""
+        self._warn_of_a_long_ttl()
         self._together = asyncio.Event()
         self._started = asyncio.Event()
         self._settled = asyncio.Event()
@@ -73,6 +77,15 @@ class Masters:
         self.rewired = self.nodes.regroup
         self.reconsidered = self.nodes.recount
         self.needed = majority(len(self.nodes))
+
+    def _warn_of_a_long_ttl(self) -> None:
+        if self.longest_ttl >= LONG_TTL:
+            logger.warning(
+                "a ttl of %g s is used: a master that restarts without its data cannot vote for as long, whatever was "
+                "locked, and the masters remember it. Durations are seconds; and a lease that is held is renewed, so "
+                "that it needs no ttl as long as its body",
+                self.longest_ttl,
+            )
 
     @property
     def connect_timeout(self) -> float:
@@ -166,6 +179,7 @@ class Masters:
         """Before the first lease of that length: a restarted node must stay out of the vote for as long."""
         if ttl > self.longest_ttl:
             self.longest_ttl = ttl
+            self._warn_of_a_long_ttl()
             for node in self.nodes:
                 node.memory.ask_again(doubt=False)
             self._reassess()
@@ -204,8 +218,10 @@ class Masters:
         for node, hold in zip(self.nodes, holds, strict=True):
             if hold > 0 and node.abstains is None:
                 self._events.tell("node_held_out", node=node.label, seconds=hold)
+            why = "its data is new, and strict_restart=True" if self._strict else "it restarted without its data"
             until = f"it votes again in {hold:.1f} s, when every lease it may have forgotten is over"
-            node.memory.hold_out(NodeRefused(f"it restarted without its data: {until}") if hold > 0 else None)
+            longest_in_use = f"the longest ttl in use is {longest:g} s"
+            node.memory.hold_out(NodeRefused(f"{why}: {until}; {longest_in_use}") if hold > 0 else None)
         if self._reassess_timer is not None:
             self._reassess_timer.cancel()
             self._reassess_timer = None

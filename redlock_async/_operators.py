@@ -37,6 +37,9 @@ class NodeStatus:
     """Seconds of one round trip."""
     age: float | None = None
     """Seconds for which it has kept its data."""
+    longest_ttl: float | None = None
+    """The longest ttl that anybody uses, in seconds, as far as it knows: for as long it cannot vote if it loses its
+    data."""
     clock_offset: float | None = None
     """Its wall clock minus ours, in seconds."""
     persistence: str | None = None
@@ -107,6 +110,7 @@ async def _status(engine: Engine, node: Node) -> NodeStatus:
         base,
         latency=latency,
         age=None if mark is None else mark.age + (engine.now() - mark.read_at),
+        longest_ttl=None if mark is None else mark.longest_ttl,
         clock_offset=offset,
         eviction=eviction,
         maxmemory=int(memory) if memory is not None and memory.isdecimal() else None,

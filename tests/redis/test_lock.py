@@ -778,3 +778,24 @@ async def test_trying_once_ends_though_no_majority_names_one_holder(nodes, eyes)
         assert await redlock("x").try_acquire() is None
         assert time.monotonic() - started < 0.5
         assert redlock.statistics().attempts > 1
+
+
+async def test_a_ttl_in_milliseconds_is_warned_of_and_can_be_forgotten(nodes, eyes, eventually, caplog):
+    """The masters remember it; deleted there, the clients tell theirs again."""
+    async with Redlock(nodes) as redlock:
+        await redlock.status()
+        assert "Durations are seconds" not in caplog.text
+        async with Redlock(nodes) as other, other("x", ttl=30_000):
+            pass
+        assert "a ttl of 30000 s is used" in caplog.text
+
+        async def becomes(longest):
+            async with asyncio.timeout(5):
+                while {each.longest_ttl for each in await redlock.status()} != {longest}:
+                    await asyncio.sleep(0.01)
+
+        await becomes(30_000.0)
+        for eye in eyes.clients:
+            eye.delete("redlock-async:longest-ttl")
+        await becomes(10.0)
+        await eventually(lambda: [eye.get("redlock-async:longest-ttl") for eye in eyes.clients] == [b"10000"] * 5)
