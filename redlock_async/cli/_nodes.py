@@ -20,11 +20,13 @@ NO_NODES = (
 
 
 def add_nodes(parser: argparse.ArgumentParser) -> None:
-    """Let them be given as an argument."""
+    """Let them be given as an argument, of the program or of a command: those of the command come first."""
+    parser.set_defaults(takes_nodes=True)
     parser.add_argument(
         "--nodes",
         type=_urls,
         action="append",
+        default=argparse.SUPPRESS,  # None would take the place of what was given in front of the command
         metavar="URL,...",
         help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
     )
@@ -32,7 +34,7 @@ def add_nodes(parser: argparse.ArgumentParser) -> None:
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
     """What `Redlock.from_env` is to read; without any nodes it says where to get some."""
-    environ = {**os.environ, **({} if arguments.nodes is None else {"REDLOCK_NODES": ",".join(arguments.nodes)})}
+    environ = {**os.environ, **({"REDLOCK_NODES": ",".join(arguments.nodes)} if "nodes" in arguments else {})}
     if not environ.get("REDLOCK_NODES", "").strip(" ,"):
         raise redlock_async.ConfigurationError(NO_NODES)
     return environ

@@ -253,6 +253,29 @@ def test_a_command_without_the_dashes_before_it_is_told_of_them():
     assert done.stderr.endswith("unrecognized arguments: true; what is to be run stands behind `--`\n")
 
 
+def test_masters_may_be_given_in_front_of_the_command(nodes):
+    """As one tries first. Those behind it come before them, and both before the environment."""
+    nobody = ["redis://127.0.0.1:1"]
+    given = ",".join(nodes)
+    for words in (["--nodes", given, "status"], [f"--nodes={given}", "status"], ["--no", given, "status", "--json"]):
+        done = tool(nobody, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert tool(nobody, "--nodes", given, "run", "x", "--", "echo", "ran", "--").stdout == "ran --\n"
+    assert tool(nobody, "--nodes", *nobody, "status", "--nodes", given).returncode == 0
+    assert tool(nodes, "--nodes", *nobody, "status").returncode == 69
+    for words, said in (
+        ([given, "up"], "redlock-async up: error: --nodes in front of the command gives the masters"),
+        ([given, "completion", "bash"], "redlock-async completion: error: --nodes in front of the command"),
+        ([given, "stauts"], "did you mean 'status'?"),
+        ([given], "required: COMMAND"),
+        (["status"], "required: COMMAND"),
+    ):
+        done = tool(nodes, "--nodes", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+    assert "--nodes URL,..." in tool([], "--help").stdout
+
+
 def test_without_a_command_there_is_help():
     """On stderr, for it is wrong usage."""
     done = tool([])
@@ -446,7 +469,9 @@ def test_an_interval_has_bounds(interval):
 
 LINES = {
     "": set(COMMANDS),
-    "--": {"--help", "--version"},
+    "--": {"--help", "--version", "--nodes"},
+    "--nodes redis://10.0.0.1 ": set(COMMANDS),
+    "--nodes redis://10.0.0.1 status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
     "run name --w": {"--wait", "--write"},
     "sta": {"status"},
     "status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
@@ -526,7 +551,7 @@ def test_every_command_and_option_is_in_the_completions(scripts, shell):
         found = set(re.findall(r"(?<= -l )[\w-]+" if shell == "fish" else r"(?<=--)\w[\w-]+", part))
         taken = {option[2:] for action in each._actions for option in action.option_strings if option[:2] == "--"}
         assert found == taken, name
-    for option in ("--help", "--version"):
+    for option in ("--help", "--version", "--nodes"):
         assert (f"-l {option[2:]} " if shell == "fish" else option) in text.partition("inspect)")[0]
 
 
