@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _expected(error)
         if not status:
             raise
-        print(f"{PROG}: {error}", file=sys.stderr)
+        from ._words import in_short, say  # noqa: PLC0415 - only when it failed
+
+        say(f"{PROG}: {in_short(error)}")
     return status
 
 
@@ -82,7 +84,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2."""
-        super().error(masked(message))
+        from ._words import say  # noqa: PLC0415 - only when it failed
+
+        self.print_usage(sys.stderr)
+        say(f"{self.prog}: error: {masked(message)}")
+        self.exit(2)
 
 
 class Version(argparse.Action):

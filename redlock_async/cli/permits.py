@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 import redlock_async
 
 from ._client import ask
 from ._nodes import add_nodes
 from ._terminal import harmless
+from ._words import say
 
 NOT_IN_USE = 1
 """The exit status when there is no semaphore of that name."""
@@ -40,12 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = ask(arguments, lambda redlock: _changed(redlock, arguments.name, arguments.number))
     except redlock_async.LockTimeout as error:
-        print(error, file=sys.stderr)
+        say(str(error))
         return HELD
     if arguments.json:
         print(json.dumps(None if found is None else {"permits": found.permits, "in_use": len(found.slots)}))
     elif found is None:
-        print(f"{name} is no semaphore that is in use", file=sys.stderr)
+        say(f"{name} is no semaphore that is in use")
     else:
         print(f"{found.permits} permits, {len(found.slots)} in use")
     return NOT_IN_USE if found is None else 0

@@ -16,6 +16,7 @@ from ._client import ask
 from ._lock_view import explained
 from ._nodes import add_nodes
 from ._terminal import Paper, harmless
+from ._words import say
 from .inspect import exactly
 
 NOT_DONE = 1
@@ -50,13 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     held = ask(arguments, lambda redlock: _held(redlock, arguments.name))
     if not held:
         return _not_done(f"nobody holds {name}")
-    Paper(sys.stderr).write(explained(held))
+    paper = Paper(sys.stderr)
+    paper.write(explained(held, paper.width))
     if not arguments.yes and not _agreed(name):
         return _not_done("nothing was released")
     agreed = {each.token for each in held}
     if not ask(arguments, lambda redlock: _freed(redlock, arguments.name, agreed)):
         return _not_done(f"{name} has changed hands meanwhile: nothing was released")
-    print(f"released {name}", file=sys.stderr)
+    say(f"released {name}")
     return 0
 
 
@@ -76,5 +78,5 @@ def _agreed(name: str) -> bool:
 
 
 def _not_done(why: str) -> int:
-    print(why, file=sys.stderr)
+    say(why)
     return NOT_DONE

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +26,7 @@ from redlock_async.cli import COMMANDS, completion, parser
 from redlock_async.cli._node_view import sparkline
 from redlock_async.cli._table import Column, table
 from redlock_async.cli._terminal import HIDE_CURSOR, SHOW_CURSOR, Span, columns_of, cut, rendered
+from redlock_async.cli._words import trouble
 
 pytestmark = pytest.mark.redis
 
@@ -176,15 +178,90 @@ def test_names_are_cut_to_the_terminal(nodes):
         assert (name in terminal.text) is (columns == 200)
 
 
-@pytest.mark.parametrize("command", [["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"]])
+DOWN = [f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)]
+"""Masters that are not there."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"]),
+        *(["permits", "x"], ["run", "x", "--wait", "0", "--", "true"], ["bench", "--seconds", "0.2"]),
+    ],
+    ids=" ".join,
+)
 def test_without_a_quorum_each_ends_with_69(command):
-    """And names the masters, not the passwords."""
-    done = tool([f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)], *command)
+    """And names the masters, not the passwords; in the same few words."""
+    done = tool(DOWN, *command)
     assert done.returncode == 69
     said = done.stdout if command == ["status"] else done.stderr
-    assert "127.0.0.1:1" in said
+    assert all(f"127.0.0.1:{port}: cannot be reached" in said for port in (1, 2, 3))
+    assert "Connect call" not in said
     assert "hush" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_json_has_all_that_is_known_of_a_master_that_is_down():
+    """Also what words for people leave out."""
+    done = tool(DOWN, "status", "--json")
+    assert all("Connect call failed" in node["error"] for node in json.loads(done.stdout)["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"Error {errno.ECONNREFUSED} connecting to h:1. Connect call failed ('10.0.0.1', 1).", "cannot be reached"),
+        (
+            f"Error {errno.EHOSTUNREACH} connecting to h:1. Connect call failed ('10.0.0.1', 1).",
+            "cannot be reached (no route to host)",
+        ),
+        (
+            (
+                f"Error Multiple exceptions: [Errno {errno.ECONNREFUSED}] Connect call failed ('::1', 1, 0, 0), "
+                f"[Errno {errno.ENETUNREACH}] Connect call failed ('10.0.0.1', 1) connecting to h:1."
+            ),
+            "cannot be reached (network is unreachable)",
+        ),
+        (
+            "Error -2 connecting to no.host:1. Name or service not known.",
+            "cannot be reached (name or service not known)",
+        ),
+        (
+            "Error 2 connecting to unix socket: /tmp/x. No such file or directory.",
+            "cannot be reached (no such file or directory)",
+        ),
+        *[
+            (text, text)
+            for text in (
+                "",
+                "no connection within 0.25 s",
+                "Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006).",
+                "NOAUTH: the server wants a password: put it in the node's URL",
+            )
+        ],
+    ],
+)
+def test_the_trouble_of_a_master_in_short(text, words):
+    """What its address is stands before it already; what tells faults apart stays."""
+    assert trouble(text) == words
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+@pytest.mark.parametrize(
+    "command",
+    [["locks"], ["permits", "x"], ["run", "x", "--wait", "0", "--", "true"], ["permits", "x", "as-many-as-there-are"]],
+    ids=" ".join,
+)
+def test_words_are_broken_between_words_on_a_terminal(command, columns):
+    """In a pipe a message is one line, which can be searched."""
+    piped = tool(DOWN, *command)
+    terminal = Terminal(DOWN, command, columns)
+    assert terminal.ended() == piped.returncode
+    *lines, _ = lines_of(terminal.text)
+    begin = max(number for number, line in enumerate(lines) if line.startswith("redlock-async"))
+    assert max(map(len, lines)) < columns
+    assert len(lines[begin:]) > 1
+    assert " ".join(lines[begin:]) == piped.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +272,21 @@ def test_without_nodes_each_ends_with_2(command):
     done = tool([], *command)
     assert (done.returncode, done.stdout) == (2, "")
     assert "REDLOCK_NODES" in done.stderr
+
+
+@pytest.mark.asyncio
+async def test_what_is_known_of_a_name_is_broken_between_words(nodes):
+    """What belongs to a title stays to the right of it."""
+    async with Redlock(nodes, owner="web-1") as redlock, redlock("x", ttl=30) as lease:
+        terminal = Terminal(nodes, ["inspect", "x"], 80)
+        assert await asyncio.to_thread(terminal.ended) == 0
+        lines = lines_of(terminal.text)
+    assert max(map(len, lines)) < 80
+    assert f"  token     {lease.token}" in lines
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("  votes "))
+    assert lines[first + 1].startswith(" " * 12 + "127.0.0.1:")
+    labels = [url.removeprefix("redis://") for url in nodes]
+    assert lines[first][12:] + " " + lines[first + 1][12:] == f"5/5, 3 are needed: {', '.join(labels)}"
 
 
 @pytest.mark.parametrize(
