@@ -388,14 +388,58 @@ async def test_permits_are_told_and_changed(nodes):
         done = await meanwhile(nodes, "permits", "gpu")
         assert (done.returncode, done.stdout) == (0, "3 permits, 3 in use\n")
         done = await meanwhile(nodes, "permits", "gpu", "4", "--json")
-        assert (done.returncode, json.loads(done.stdout)) == (0, {"permits": 4, "in_use": 3})
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"permits": 4, "in_use": 3, "set": True})
+        assert done.stderr == ""
         async with redlock.semaphore("gpu", permits=4):
             done = await meanwhile(nodes, "permits", "gpu", "2")
             assert (done.returncode, done.stdout) == (75, "")
             assert "web-1" in done.stderr
+            assert done.stderr.endswith("by `redlock-async release gpu --force`, which frees all its slots\n")
+            assert "force_release" not in done.stderr
     for number, status in (("0", 2), ("many", 2), ("2", 0)):
         done = await meanwhile(nodes, "permits", "gpu", number)
         assert (done.returncode, done.stdout) == (status, "" if status else "2 permits, 0 in use\n")
+
+
+def test_a_number_set_for_a_name_that_nobody_uses_is_told_of_and_can_be_forgotten(nodes):
+    """The name may be misspelt."""
+    stands = (
+        "The number was set, and stands for whoever will use that name, until it is forgotten: "
+        "redlock-async permits gpi --forget\n"
+    )
+    done = tool(nodes, "permits", "gpi", "4")
+    assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
+    assert done.stderr == f"gpi: nobody uses it at the moment. {stands}"
+    done = tool(nodes, "permits", "gpi")
+    assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
+    assert done.stderr == f"gpi: no slot of it is held. {stands}"
+    done = tool(nodes, "permits", "gpi", "--json")
+    assert json.loads(done.stdout) == {"permits": 4, "in_use": 0, "set": True}
+    done = tool(nodes, "permits", "gpi", "4", "--forget")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--forget: not allowed with argument NUMBER" in done.stderr
+    done = tool(nodes, "permits", "gpi", "--forget", "--json")
+    assert (done.returncode, json.loads(done.stdout)["set"]) == (0, False)
+    assert done.stderr == "forgot that gpi was set to 4 permits: it has the number that its users give\n"
+    assert tool(nodes, "run", "gpi", "--semaphore", "2", "--", "true").returncode == 0
+    done = tool(nodes, "permits", "gpi", "--forget")
+    assert (done.returncode, done.stdout) == (1, "2 permits, 0 in use\n")
+    assert done.stderr == "no number was set for gpi: there is nothing to forget\n"
+
+
+@pytest.mark.asyncio
+async def test_a_number_is_forgotten_while_slots_are_held(nodes):
+    """It says that another can be used only when none is."""
+    async with Redlock(nodes) as redlock:
+        await redlock.change_permits("gpu", 3)
+        async with redlock.semaphore("gpu", permits=3):
+            done = await meanwhile(nodes, "permits", "gpu", "--forget")
+            assert (done.returncode, done.stdout) == (0, "3 permits, 1 in use\n")
+            assert done.stderr.endswith("that its users give once no slot of it is held\n")
+            done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
+            assert done.returncode == 2
+        done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
+        assert done.returncode == 0
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
