@@ -477,6 +477,22 @@ async def test_release_by_force_cancels_the_holders_body(nodes):
 
 
 @pytest.mark.asyncio
+async def test_a_latch_is_not_released(nodes):
+    """It is told what it is, and how another round is had; a lock of the same name is released all the same."""
+    async with Redlock(nodes) as redlock:
+        await redlock.latch("lat", count=2).count_down("one")
+        done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(r"lat is a latch, which nobody holds: .* for \d+ h yet, .* generation: .*\n", done.stderr)
+        await redlock("lat", renew=False).acquire()
+        done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
+        assert done.stderr.endswith("released lat\n")
+        done = await meanwhile(nodes, "release", "nothing", "--force", "--yes")
+        assert (done.returncode, done.stderr) == (1, "nobody holds nothing\n")
+        assert await redlock.latch("lat", count=2).remaining() == 1
+
+
+@pytest.mark.asyncio
 async def test_release_asks_on_a_terminal(nodes):
     """Nothing happens without a yes, nor when somebody else has it by then."""
     async with Redlock(nodes, owner="web-1") as redlock:
