@@ -84,11 +84,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2."""
-        from ._words import say  # noqa: PLC0415 - only when it failed
-
-        self.print_usage(sys.stderr)
-        say(f"{self.prog}: error: {masked(message)}")
-        self.exit(2)
+        super().error(masked(message))
 
 
 class Version(argparse.Action):
@@ -141,8 +137,6 @@ def _unknown(word: str) -> str:
 def parser(wanted: Container[str]) -> argparse.ArgumentParser:
     """The program's arguments, with those of the wanted commands."""
     program = Parser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
-    from ._nodes import add_nodes  # noqa: PLC0415 - which needs what is above
-
     program.add_argument("--version", action=Version, nargs=0, help="show which version this is, and exit")
     add_nodes(program)
     program.set_defaults(takes_nodes=False)  # unless the command does
@@ -154,6 +148,25 @@ def parser(wanted: Container[str]) -> argparse.ArgumentParser:
             command.configure(subparser)
             subparser.set_defaults(run=command.run, parser=subparser)
     return program
+
+
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Let the masters be given as an argument, of the program or of a command: those of the command come first."""
+    parser.set_defaults(takes_nodes=True)
+    parser.add_argument(
+        "--nodes",
+        type=_urls,
+        action="append",
+        default=argparse.SUPPRESS,  # None would take the place of what was given in front of the command
+        metavar="URL,...",
+        help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
+    )
+
+
+def _urls(text: str) -> str:
+    from ._nodes import urls  # noqa: PLC0415 - only when they are given
+
+    return urls(text)
 
 
 def positive(text: str) -> int:

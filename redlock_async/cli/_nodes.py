@@ -19,19 +19,6 @@ NO_NODES = (
 )
 
 
-def add_nodes(parser: argparse.ArgumentParser) -> None:
-    """Let them be given as an argument, of the program or of a command: those of the command come first."""
-    parser.set_defaults(takes_nodes=True)
-    parser.add_argument(
-        "--nodes",
-        type=_urls,
-        action="append",
-        default=argparse.SUPPRESS,  # None would take the place of what was given in front of the command
-        metavar="URL,...",
-        help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
-    )
-
-
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
     """What `Redlock.from_env` is to read; without any nodes it says where to get some."""
     environ = {**os.environ, **({"REDLOCK_NODES": ",".join(arguments.nodes)} if "nodes" in arguments else {})}
@@ -40,7 +27,7 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
     return environ
 
 
-def _urls(text: str) -> str:
+def urls(text: str) -> str:
     """Those that are given, or that are in the file that is given."""
     if not text.startswith("@"):
         return text
@@ -48,10 +35,10 @@ def _urls(text: str) -> str:
         lines = _read(text[1:]).splitlines()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from None
-    urls = ",".join(line.strip(" \t,") for line in lines if line.strip(" \t,") and not line.lstrip().startswith("#"))
-    if not urls:
+    found = ",".join(line.strip(" \t,") for line in lines if line.strip(" \t,") and not line.lstrip().startswith("#"))
+    if not found:
         raise argparse.ArgumentTypeError(f"{text[1:]}: there is no URL in it")
-    return urls
+    return found
 
 
 def _read(path: str) -> str:

@@ -9,9 +9,9 @@ import json
 import re
 import sys
 
+from . import add_nodes
 from ._client import ask
 from ._lock_view import as_json, explained
-from ._nodes import add_nodes
 from ._terminal import Paper, harmless
 from ._words import say
 

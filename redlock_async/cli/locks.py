@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import redlock_async
 
+from . import add_nodes
 from ._client import ask
 from ._lock_view import as_json, listed
-from ._nodes import add_nodes
 from ._terminal import Paper
 from ._words import say
 

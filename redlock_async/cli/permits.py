@@ -10,9 +10,8 @@ import shlex
 
 import redlock_async
 
-from . import PROG
+from . import PROG, add_nodes
 from ._client import ask
-from ._nodes import add_nodes
 from ._terminal import harmless
 from ._words import say
 
@@ -21,8 +20,6 @@ NOT_IN_USE = 1
 
 HELD = 75
 """The exit status when slots beyond the new number are held: try again later."""
-
-Status = redlock_async.SemaphoreStatus | None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _changed(redlock: redlock_async.Redlock, arguments: argparse.Namespace) -> tuple[Status, Status]:
+async def _changed(
+    redlock: redlock_async.Redlock, arguments: argparse.Namespace
+) -> tuple[redlock_async.SemaphoreStatus | None, redlock_async.SemaphoreStatus | None]:
     """What it was like, and what it is like."""
     before = found = await redlock.inspect_semaphore(arguments.name)
     if arguments.number is not None or arguments.forget:
@@ -80,7 +79,9 @@ async def _changed(redlock: redlock_async.Redlock, arguments: argparse.Namespace
     return before, found
 
 
-def _forgotten(name: str, before: Status, found: Status) -> int:
+def _forgotten(
+    name: str, before: redlock_async.SemaphoreStatus | None, found: redlock_async.SemaphoreStatus | None
+) -> int:
     """That it is, and what is in the way of another number yet."""
     if before is None or not before.changed:
         say(f"no number was set for {name}: there is nothing to forget")

@@ -12,10 +12,9 @@ from collections.abc import Set as AbstractSet
 
 import redlock_async
 
-from . import PROG
+from . import PROG, add_nodes
 from ._client import ask
 from ._lock_view import explained, left
-from ._nodes import add_nodes
 from ._terminal import Paper, harmless
 from ._words import say
 from .inspect import exactly

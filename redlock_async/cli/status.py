@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import redlock_async
 
+from . import add_nodes
 from ._client import client, until_a_signal
 from ._node_view import as_json, masters, needed, summary, voting, with_history
-from ._nodes import NO_QUORUM, add_nodes
+from ._nodes import NO_QUORUM
 from ._terminal import Line, Paper, Screen, Span, harmless, is_live
 from ._words import trouble
 
