@@ -162,6 +162,34 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
     )
 
 
+async def forget_permits(engine: Engine, name: str, key: bytes) -> None:
+    """Have a number that was set be like one that was only used, on a majority at least.
+
+    Only what was seen to be set is forgotten: a node that is told late has perhaps another by then, which stands.
+
+    Where slots are held, each of these nodes still refuses another number, as it does when none was set. A holder has
+    its slots on a majority, and another number needs one, too: so none gets in beside it.
+    """
+    look = Call("semaphore_inspect", 1, key).pack_with_source()
+    values = {slots.set for slots in await ask_all(engine, name, lambda node: node.ask(look, _slots)) if slots.set}
+    if not values:
+        return
+    keep = 2 * engine.masters.longest_ttl
+    command = Call("semaphore_forget", 1, key, round(keep * 1000), *sorted(values))
+    answered: set[int] = set()
+
+    async def forget(node: Node) -> None:
+        await node.ask(command.pack_with_source(), read_freed)
+        answered.add(node.index)
+
+    try:
+        await ask_all(engine, name, forget)
+    finally:
+        for node in engine.nodes:
+            if node.index not in answered:
+                node.tell(command, engine.now() + keep)
+
+
 def _take_back(engine: Engine, key: bytes, ours: bytes, before: Mapping[int, bytes]) -> list[Call]:
     """Have every node store again what it had, also one that is heard of no more, on its next connection."""
     keep = 2 * engine.masters.longest_ttl

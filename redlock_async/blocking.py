@@ -263,8 +263,8 @@ class Redlock:
         """Free that name whoever holds it; returns whether anybody did. Asyncio bodies are cancelled, threads go on."""
         return run(self._client.force_release, name)
 
-    def change_permits(self, name: str, permits: int) -> None:
-        """Set a semaphore's number of permits, for good, also while slots are held; as asyncio's."""
+    def change_permits(self, name: str, permits: int | None) -> None:
+        """Set a semaphore's number of permits, for good, also while slots are held; None forgets it; as asyncio's."""
         run(self._client.change_permits, name, permits)
 
     def statistics(self) -> Statistics:

@@ -363,8 +363,8 @@ class Redlock:
         """
         return await _operators.force_release(self._engine(), self._keys, name)
 
-    async def change_permits(self, name: str, permits: int) -> None:
-        """Set a semaphore's number of permits, for good, also while slots are held.
+    async def change_permits(self, name: str, permits: int | None) -> None:
+        """Set a semaphore's number of permits, for good, also while slots are held; None forgets what was set.
 
         Those who give another number get a ConfigurationError from then on, whether slots are held or not; leases that
         stand go on. Raising it always works. Lowering it raises LockTimeout, which names the holder, while too many
@@ -374,7 +374,14 @@ class Redlock:
         While it runs never more slots are held than the larger number allows, and from its return on never more than
         the new one, until the next change, as long as a majority of the masters keep what they have stored. One that
         was down meanwhile still has the old number: call it again when all are back, to be as safe as before.
+
+        With None the number is again one that its users decide: while slots are held under it no other gets in, and it
+        is gone once none has been held for two ttls, or who comes next gives another. QuorumUnavailable if too few
+        masters could be asked; those that could not are told when they are back, within two of the longest ttl.
         """
+        if permits is None:
+            await _permits.forget_permits(self._engine(), name, self._keys.semaphore(name)[0])
+            return
         check_permits(permits)
         await _permits.change_permits(self._engine(), name, self._keys.semaphore(name)[0], permits)
 

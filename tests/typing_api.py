@@ -347,6 +347,7 @@ async def operators() -> None:
         assert_type(semaphore.permits, int)
         assert_type(semaphore.slots, tuple[Holder, ...])
     await redlock.change_permits("x", 3)
+    await redlock.change_permits("x", None)
     async with redlock.semaphore("x", permits=3, count=2, ttl=30) as both:
         assert_type(both.slots, tuple[int, ...])
     assert_type(redlock.semaphore("x", permits=3).permits, int)

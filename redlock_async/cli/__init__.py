@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol, cast
 
 import redlock_async
 
-from ._passwords import conceal, masked
+from ._passwords import OPTION, conceal, masked
 
 PROG = "redlock-async"
 
@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _expected(error)
         if not status:
             raise
-        print(f"{PROG}: {error}", file=sys.stderr)
+        from ._words import in_short, say  # noqa: PLC0415 - only when it failed
+
+        say(f"{PROG}: {in_short(error)}")
     return status
 
 
@@ -95,19 +97,32 @@ class Version(argparse.Action):
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    wanted, command_line = words[:1], list[str]()
+    wanted, command_line = _command(words), list[str]()
     if wanted == ["run"] and "--" in words:
         # What follows is somebody else's, `--` included, of which argparse before Python 3.13 drops one.
         at = words.index("--")
         words, command_line = words[:at], words[at + 1 :]
     program = parser(wanted)
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        program.error(_unknown(words[0]))
+    for word in wanted:
+        if word not in COMMANDS:
+            program.error(_unknown(word))
     arguments, others = program.parse_known_args(words, argparse.Namespace(command=command_line))
     if others:
         hint = "; what is to be run stands behind `--`" if wanted == ["run"] and not command_line else ""
         arguments.parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+    if "nodes" in arguments and not arguments.takes_nodes:
+        arguments.parser.error("--nodes in front of the command gives the masters, and this one is about none")
     return arguments
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """The one that they name, if they do; in front of it stands what is the same for all of them."""
+    is_value = False
+    for word in words:
+        if not is_value and not word.startswith("-"):
+            return [word]
+        is_value = not is_value and OPTION.fullmatch(word) is not None
+    return []
 
 
 def _unknown(word: str) -> str:
@@ -123,6 +138,8 @@ def parser(wanted: Container[str]) -> argparse.ArgumentParser:
     """The program's arguments, with those of the wanted commands."""
     program = Parser(prog=PROG, description="Redlock over N independent Redis or Valkey masters.")
     program.add_argument("--version", action=Version, nargs=0, help="show which version this is, and exit")
+    add_nodes(program)
+    program.set_defaults(takes_nodes=False)  # unless the command does
     commands = program.add_subparsers(metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
         subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
@@ -131,6 +148,25 @@ def parser(wanted: Container[str]) -> argparse.ArgumentParser:
             command.configure(subparser)
             subparser.set_defaults(run=command.run, parser=subparser)
     return program
+
+
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Let the masters be given as an argument, of the program or of a command: those of the command come first."""
+    parser.set_defaults(takes_nodes=True)
+    parser.add_argument(
+        "--nodes",
+        type=_urls,
+        action="append",
+        default=argparse.SUPPRESS,  # None would take the place of what was given in front of the command
+        metavar="URL,...",
+        help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
+    )
+
+
+def _urls(text: str) -> str:
+    from ._nodes import urls  # noqa: PLC0415 - only when they are given
+
+    return urls(text)
 
 
 def positive(text: str) -> int:

@@ -83,10 +83,12 @@ def _reached(found: Findings) -> Check:
     silent = [node for node in found.nodes if not node.up and not _is_unfit(node, found)]
     if not silent:
         return Check("reached", "ok", f"{len(found.nodes)} of {len(found.nodes)} masters can be used")
+    votes, need = _voting(found)
     remedy = (
         "start it, or see to its address, firewall, password and ACL (docs/operations.md, Permissions); it counts as "
-        "failed, and locks go on without it as long as a quorum is there"
+        "failed, and "
     )
+    remedy += "locks go on without it as long as a quorum is there" if votes >= need else "no lock can be had meanwhile"
     return Check("reached", "warning", _said(found, silent, why_not), remedy, _labels(silent))
 
 
@@ -148,15 +150,21 @@ def _unless_silent(found: Findings, check: str, good: str) -> Check:
 
 
 def _quorum(found: Findings) -> Check:
-    refused = found.refused or {}
-    votes = sum(node.votes and LOCK not in refused.get(node.label, ()) for node in found.nodes)
-    need = found.given // 2 + 1
+    votes, need = _voting(found)
     text = f"{votes} of {found.given} masters grant locks, {need} are needed"
     if votes < need:
-        return Check("quorum", "failure", text, "put right what is said of the masters above and below")
+        what = f"{text}: no lock can be had"
+        return Check("quorum", "failure", what, "put right what is said of the masters above and below")
     if votes == need and found.given > 1:
         return Check("quorum", "warning", f"{text}: none of them may fail", "bring the others back")
     return Check("quorum", "ok", f"{text}: {votes - need} may fail")
+
+
+def _voting(found: Findings) -> tuple[int, int]:
+    """How many masters grant locks, and how many have to."""
+    refused = found.refused or {}
+    votes = sum(node.votes and LOCK not in refused.get(node.label, ()) for node in found.nodes)
+    return votes, found.given // 2 + 1
 
 
 def _number(found: Findings) -> Check:
@@ -285,6 +293,8 @@ def _youth(node: redlock_async.NodeStatus) -> str:
 
 
 def _cleaned(found: Findings) -> Check:
+    if found.refused is None and found.left is None:
+        return Check("cleaned up", "unknown", "nothing was tried, so there is nothing to remove", "see above")
     if found.left is None:
         return Check("cleaned up", "ok", "no key of the trial stays")
     return Check("cleaned up", "warning", f"keys of the trial may be left: {harmless(found.left)}", "delete them")

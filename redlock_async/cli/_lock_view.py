@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import redlock_async
 
-from ._table import Column, Row, table
+from ._table import Column, Row, table, wrapped
 from ._terminal import Line, Span, harmless
 
 COLUMNS = (
@@ -23,6 +23,8 @@ COLUMNS = (
 )
 STYLES = {"held": "green", "partial": "yellow", "orphan": "red", "waiting": "yellow", "open": "green", "closed": ""}
 DAY, HOUR, MINUTE = 86_400, 3_600, 60
+TITLE = 12
+"""Columns before each thing that is said of a lock."""
 
 
 def listed(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
@@ -30,14 +32,16 @@ def listed(records: Sequence[redlock_async.LockRecord], width: int | None) -> It
     return table(COLUMNS, [_row(each) for each in records], width)
 
 
-def explained(records: Sequence[redlock_async.LockRecord]) -> Iterator[Line]:
+def explained(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
     """All there is to say of one name."""
     for number, each in enumerate(records):
         if number:
             yield [Span("")]
         yield [Span(harmless(each.name), "bold"), Span(f"  {kind(each)}  "), Span(each.state, STYLES[each.state])]
         for title, text in _facts(each):
-            yield [Span(f"  {title:<10}"), Span(text)]
+            (_, start), *others = wrapped(text, "", TITLE, width)
+            yield [Span(f"  {title:<{TITLE - 2}}"), start]
+            yield from others
 
 
 def _facts(each: redlock_async.LockRecord) -> Iterator[tuple[str, str]]:

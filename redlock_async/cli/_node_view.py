@@ -10,6 +10,7 @@ import redlock_async
 from ._lock_view import span_of
 from ._table import GAP, Column, Row, table, wrapped
 from ._terminal import Line, Span, columns_of, harmless
+from ._words import trouble
 
 COLUMNS = (
     Column("master", least=15),
@@ -50,10 +51,7 @@ def state(node: redlock_async.NodeStatus) -> Span:
 
 def why_not(node: redlock_async.NodeStatus) -> str:
     """What keeps that master from voting, in few words."""
-    error = node.error or ""
-    if "Connect call failed" in error or "Connection refused" in error:  # asyncio's own words are longer
-        return "cannot be reached"
-    return harmless(error) or ("does not vote" if node.up else "does not answer")
+    return harmless(trouble(node.error or "")) or ("does not vote" if node.up else "does not answer")
 
 
 def masters(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:

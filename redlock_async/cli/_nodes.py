@@ -19,26 +19,15 @@ NO_NODES = (
 )
 
 
-def add_nodes(parser: argparse.ArgumentParser) -> None:
-    """Let them be given as an argument."""
-    parser.add_argument(
-        "--nodes",
-        type=_urls,
-        action="append",
-        metavar="URL,...",
-        help="the masters, instead of those in REDLOCK_NODES; @FILE reads them from a file, one a line",
-    )
-
-
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
     """What `Redlock.from_env` is to read; without any nodes it says where to get some."""
-    environ = {**os.environ, **({} if arguments.nodes is None else {"REDLOCK_NODES": ",".join(arguments.nodes)})}
+    environ = {**os.environ, **({"REDLOCK_NODES": ",".join(arguments.nodes)} if "nodes" in arguments else {})}
     if not environ.get("REDLOCK_NODES", "").strip(" ,"):
         raise redlock_async.ConfigurationError(NO_NODES)
     return environ
 
 
-def _urls(text: str) -> str:
+def urls(text: str) -> str:
     """Those that are given, or that are in the file that is given."""
     if not text.startswith("@"):
         return text
@@ -46,10 +35,10 @@ def _urls(text: str) -> str:
         lines = _read(text[1:]).splitlines()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from None
-    urls = ",".join(line.strip(" \t,") for line in lines if line.strip(" \t,") and not line.lstrip().startswith("#"))
-    if not urls:
+    found = ",".join(line.strip(" \t,") for line in lines if line.strip(" \t,") and not line.lstrip().startswith("#"))
+    if not found:
         raise argparse.ArgumentTypeError(f"{text[1:]}: there is no URL in it")
-    return urls
+    return found
 
 
 def _read(path: str) -> str:

@@ -18,6 +18,7 @@ import redlock_async
 
 from ._nodes import NO_QUORUM
 from ._run_group import GONE, LOOK, Group
+from ._words import in_short
 
 LOST = 70
 """The exit status when the lock was lost while the command ran: EX_SOFTWARE of sysexits.h."""
@@ -64,7 +65,7 @@ class Holder:
         try:
             await self._hold()
         except redlock_async.RedlockError as error:
-            status, said = self._status(error), str(error)
+            status, said = self._status(error), in_short(error)
         finally:
             await self._redlock.aclose()
         self._tell(ended=status, said=said)

@@ -1,7 +1,5 @@
 """The process that was started: it runs the command while another holds the lock, and stops it if that fails."""
 
-# ruff: noqa: T201 - words for people are part of it
-
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import PROG
+from . import PROG, _words
 from ._run_group import GONE, LOOK, Child
 from ._run_holder import DONE, GROUP, LOST, PARTING, now
 from ._run_link import Link
@@ -287,7 +285,7 @@ def say(words: str) -> None:
     """On stderr, if it can be."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"{PROG}: {words}", file=sys.stderr, flush=True)
+            _words.say(f"{PROG}: {words}")
 
 
 def let_go_of_standard_files() -> None:

@@ -45,7 +45,8 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
 def wrapped(text: str, style: str, indent: int, width: int | None) -> Iterator[Line]:
     """A paragraph below a row; in a pipe it is one line."""
     room = None if width is None else max(width - indent, NARROWEST)
-    for line in [text] if room is None else textwrap.wrap(text, room):
+    # Not at hyphens: what is to be typed has them.
+    for line in [text] if room is None else textwrap.wrap(text, room, break_on_hyphens=False) or [""]:
         yield [Span(" " * indent), Span(line, style)]
 
 

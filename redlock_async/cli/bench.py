@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import redlock_async
 
-from . import positive
+from . import add_nodes, positive
 from ._bench_load import HOT_TASKS, MOST_TASKS, TTL, Load
 from ._bench_view import NARROWEST, Text, as_json
 from ._client import quiet, until_a_signal
-from ._nodes import add_nodes, environment
+from ._nodes import environment
 from ._terminal import TO_LINE_END, is_live
 
 T = TypeVar("T")

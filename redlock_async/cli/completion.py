@@ -93,16 +93,21 @@ def _bash(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f"{FUNCTION}() {{"
     yield "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} offered= at"
     yield "    COMPREPLY=()"
-    yield "    if ((COMP_CWORD == 1)); then"
+    # The command is not counted off: of a URL in front of it bash makes several words, at each : and =.
+    yield "    for ((at = 1; at < COMP_CWORD; at++)); do"
+    yield f"        case ${{COMP_WORDS[at]}} in {'|'.join(COMMANDS)}) break ;; esac"
+    yield "    done"
+    yield "    if ((at == COMP_CWORD)); then"
+    yield f"        case $before in {'|'.join(_valued(program))}|[:=@]) return ;; esac"
     yield f"        {_bash_reply([*_spellings(program), *COMMANDS])}"
     yield "        return"
     yield "    fi"
-    yield "    case ${COMP_WORDS[1]} in"
+    yield "    case ${COMP_WORDS[at]} in"
     for command in commands:
         yield f"    {command.name})"
         if command.runs:
             # bash-completion's own, where it is loaded, goes on with the arguments of that command.
-            yield "        for ((at = 2; at < COMP_CWORD; at++)); do"
+            yield "        for ((at++; at < COMP_CWORD; at++)); do"
             yield "            [[ ${COMP_WORDS[at]} == -- ]] || continue"
             yield "            if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((at + 1))"
             yield "            elif declare -F _command_offset >/dev/null; then _command_offset $((at + 1))"
@@ -133,6 +138,10 @@ def _spellings(options: list[Option]) -> Iterator[str]:
         yield from option.spellings
 
 
+def _valued(options: list[Option]) -> Iterator[str]:
+    yield from _spellings([option for option in options if option.value is not None])
+
+
 def _bash_reply(words: list[str]) -> str:
     return f"COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\"))"
 
@@ -150,20 +159,24 @@ def _zsh(program: list[Option], commands: list[Words]) -> Iterator[str]:
     for name, purpose in COMMANDS.items():
         yield f"        {_quoted(f'{name}:{purpose}')}"
     yield "    )"
-    yield "    if ((CURRENT == 2)); then"
-    yield f"        if [[ $PREFIX == -* ]]; then _arguments {_zsh_options(program)}"
+    yield "    local -i at=2"
+    yield "    while ((at < CURRENT)); do"
+    yield f"        case $words[at] in {'|'.join(_valued(program))}) ((at += 2)) ;; -*) ((at++)) ;; *) break ;; esac"
+    yield "    done"
+    yield "    if ((at >= CURRENT)); then"
+    yield f"        if [[ $PREFIX == -* ]] || ((at > CURRENT)); then _arguments {_zsh_options(program)}"
     yield "        else _describe command offered; fi"
     yield "        return"
     yield "    fi"
-    yield "    local command=$words[2]"
-    yield "    shift words"
-    yield "    ((CURRENT--))"
+    yield "    local command=$words[at]"
+    yield "    shift at-1 words"
+    yield "    ((CURRENT -= at - 1))"
     yield "    case $command in"
     for command in commands:
         yield f"    {command.name})"
         if command.runs:
             # As _arguments has it, the command would begin behind NAME, where options may still follow.
-            yield "        local at=${words[(i)--]}"
+            yield "        at=${words[(i)--]}"
             yield "        if ((at < CURRENT)); then"
             yield "            shift $at words"
             yield "            ((CURRENT -= at))"
@@ -211,10 +224,12 @@ def _fish(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield "    complete -C (string join ' ' -- $line)"
     yield "end"
     yield f"complete -c {PROG} -f"
+    # Not __fish_use_subcommand, which takes the URLs of an option in front of the command for one.
+    before = f"complete -c {PROG} -n 'not __fish_seen_subcommand_from {' '.join(COMMANDS)}'"
     for name, purpose in COMMANDS.items():
-        yield f"complete -c {PROG} -n __fish_use_subcommand -a {name} -d {_fish_quoted(purpose)}"
+        yield f"{before} -a {name} -d {_fish_quoted(purpose)}"
     for option in program:
-        yield f"complete -c {PROG} -n __fish_use_subcommand {_fish_option(option)}"
+        yield f"{before} {_fish_option(option)}"
     for command in commands:
         seen = f"complete -c {PROG} -n '__fish_seen_subcommand_from {command.name}'"
         for option in command.options:

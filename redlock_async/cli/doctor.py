@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from . import add_nodes
 from ._client import quiet
 from ._doctor_checks import Check, checked, fit
 from ._doctor_probe import examine
-from ._nodes import add_nodes, environment
+from ._nodes import environment
 from ._table import wrapped
 from ._terminal import Line, Paper, Span
 

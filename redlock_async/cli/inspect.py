@@ -9,10 +9,11 @@ import json
 import re
 import sys
 
+from . import add_nodes
 from ._client import ask
 from ._lock_view import as_json, explained
-from ._nodes import add_nodes
 from ._terminal import Paper, harmless
+from ._words import say
 
 FREE = 1
 """The exit status when nothing of that name is there."""
@@ -35,9 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([as_json(each) for each in records], indent=1))
     elif records:
-        Paper(sys.stdout).write(explained(records))
+        paper = Paper(sys.stdout)
+        paper.write(explained(records, paper.width))
     else:
-        print(f"{harmless(arguments.name)} is free", file=sys.stderr)
+        say(f"{harmless(arguments.name)} is free")
     return 0 if records else FREE
 
 

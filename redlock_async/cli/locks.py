@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import redlock_async
 
+from . import add_nodes
 from ._client import ask
 from ._lock_view import as_json, listed
-from ._nodes import add_nodes
 from ._terminal import Paper
+from ._words import say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if records:
         paper = Paper(sys.stdout)
         paper.write(listed(records, paper.width))
-    print(_summary(records), file=sys.stderr)
+    say(_summary(records))
     return 0
 
 

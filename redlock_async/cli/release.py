@@ -7,15 +7,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import redlock_async
 
-from . import PROG
+from . import PROG, add_nodes
 from ._client import ask
-from ._lock_view import explained
-from ._nodes import add_nodes
+from ._lock_view import explained, left
 from ._terminal import Paper, harmless
+from ._words import say
 from .inspect import exactly
 
 NOT_DONE = 1
@@ -47,26 +48,38 @@ def run(arguments: argparse.Namespace) -> int:
         raise redlock_async.ConfigurationError(
             "there is no terminal to ask on: add --yes to release it without a question"
         )
-    held = ask(arguments, lambda redlock: _held(redlock, arguments.name))
+    known = ask(arguments, lambda redlock: redlock.locks(exactly(arguments.name)))
+    held = _with_holder(known)
     if not held:
-        return _not_done(f"nobody holds {name}")
-    Paper(sys.stderr).write(explained(held))
+        return _not_done(_nobody(name, known))
+    paper = Paper(sys.stderr)
+    paper.write(explained(held, paper.width))
     if not arguments.yes and not _agreed(name):
         return _not_done("nothing was released")
     agreed = {each.token for each in held}
     if not ask(arguments, lambda redlock: _freed(redlock, arguments.name, agreed)):
         return _not_done(f"{name} has changed hands meanwhile: nothing was released")
-    print(f"released {name}", file=sys.stderr)
+    say(f"released {name}")
     return 0
 
 
-async def _held(redlock: redlock_async.Redlock, name: str) -> list[redlock_async.LockRecord]:
-    return [each for each in await redlock.locks(exactly(name)) if each.token is not None]
+def _with_holder(known: Sequence[redlock_async.LockRecord]) -> list[redlock_async.LockRecord]:
+    return [each for each in known if each.token is not None]
+
+
+def _nobody(name: str, known: Sequence[redlock_async.LockRecord]) -> str:
+    for each in known:
+        if each.kind == "latch":
+            return (
+                f"{name} is a latch, which nobody holds: it is kept until its retention is over, for {left(each)} yet, "
+                "if it is not used. Another round, or another count, is another generation: a latch of its own"
+            )
+    return f"nobody holds {name}"
 
 
 async def _freed(redlock: redlock_async.Redlock, name: str, agreed: AbstractSet[str | None]) -> bool:
     # Somebody may have thought about it for long: whoever holds it now is another matter.
-    held = await _held(redlock, name)
+    held = _with_holder(await redlock.locks(exactly(name)))
     return agreed >= {each.token for each in held} and await redlock.force_release(name)
 
 
@@ -76,5 +89,5 @@ def _agreed(name: str) -> bool:
 
 
 def _not_done(why: str) -> int:
-    print(why, file=sys.stderr)
+    say(why)
     return NOT_DONE

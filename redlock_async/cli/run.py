@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 
 import redlock_async
 
-from . import PROG, positive
+from . import PROG, add_nodes, positive
 from ._client import client
-from ._nodes import add_nodes
 from ._run_holder import AnyLock, Holder
 from ._run_job import Job, let_go_of_standard_files
 from ._run_link import Link

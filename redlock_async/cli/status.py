@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import redlock_async
 
+from . import add_nodes
 from ._client import client, until_a_signal
 from ._node_view import as_json, masters, needed, summary, voting, with_history
-from ._nodes import NO_QUORUM, add_nodes
+from ._nodes import NO_QUORUM
 from ._terminal import Line, Paper, Screen, Span, harmless, is_live
+from ._words import trouble
 
 SHORTEST, LONGEST = 0.1, 3600.0
 KEPT = 400
@@ -141,7 +143,7 @@ class Watch:
         if event.kind == "node_held_out" and event.seconds is not None:
             what += f" for {event.seconds:.1f} s: it came back without its data"
         elif event.error is not None:
-            what += f": {harmless(str(event.error))}"
+            what += f": {harmless(trouble(str(event.error)))}"
         self._events.append([Span(f"{_clock()}  "), Span(f"{harmless(event.node)} {what}", style)])
 
     def _frame(

@@ -23,7 +23,7 @@ class _Ended(BaseException):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument(
-        "--nodes", type=positive, default=5, metavar="N", help="how many masters (default: %(default)s)"
+        "--nodes", dest="number", type=positive, default=5, metavar="N", help="how many masters (default: %(default)s)"
     )
 
 
@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end)
     try:
-        with LocalCluster(arguments.nodes) as cluster:
+        with LocalCluster(arguments.number) as cluster:
             print(f"REDLOCK_NODES={','.join(cluster.urls)}", flush=True)
-            print(_hint(arguments.nodes), file=sys.stderr, flush=True)
+            print(_hint(arguments.number), file=sys.stderr, flush=True)
             while True:
                 signal.pause()
     except _Ended:

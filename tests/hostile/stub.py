@@ -18,8 +18,8 @@ SCRIPTS = (
     "fair_acquire", "fair_leave", "fair_ticket", "fair_wait", "latch_count", "latch_look", "mutex_acquire",
     "mutex_extend", "mutex_force", "mutex_inspect", "mutex_release", "mutex_secure", "node_mark", "read_acquire",
     "read_extend", "read_release", "read_secure", "semaphore_acquire", "semaphore_change", "semaphore_extend",
-    "semaphore_force", "semaphore_inspect", "semaphore_retain", "semaphore_secure", "semaphore_unchange",
-    "write_acquire", "write_downgrade",
+    "semaphore_force", "semaphore_forget", "semaphore_inspect", "semaphore_retain", "semaphore_secure",
+    "semaphore_unchange", "write_acquire", "write_downgrade",
 )  # fmt: skip
 NAMES = {script(name).sha: name for name in SCRIPTS}
 EXTENDS = {"mutex_extend": 1, "read_extend": 3, "semaphore_extend": 2}

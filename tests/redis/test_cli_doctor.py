@@ -167,16 +167,21 @@ async def test_masters_that_are_down_are_named_and_too_many_of_them_are_no_quoru
     assert wrong(checks) == {"reached": "warning", "quorum": "warning"}
     assert checks["reached"].nodes == [label(dead)]
     assert "cannot be reached" in checks["reached"].found
+    assert checks["reached"].remedy.endswith("locks go on without it as long as a quorum is there")
     checks = await examined([urls[0], dead, "redis://127.0.0.1:2"])
     assert checks["quorum"].level == "failure"
-    assert checks["rights"].level == "unknown"
+    assert checks["quorum"].found.endswith("no lock can be had")
+    assert checks["reached"].remedy.endswith("it counts as failed, and no lock can be had meanwhile")
+    assert checks["rights"].level == checks["cleaned up"].level == "unknown"
+    assert "nothing was tried" in checks["cleaned up"].found
 
 
 @pytest.mark.asyncio
 async def test_nothing_is_said_of_masters_that_all_are_down():
     """Whatever could not be seen is unknown, not well."""
     checks = await examined([f"redis://127.0.0.1:{port}" for port in (1, 2, 3)])
-    assert {name for name, each in checks.items() if each.level == "ok"} == {"number", "cleaned up"}
+    assert {name for name, each in checks.items() if each.level == "ok"} == {"number"}
+    assert not any("locks go on" in (each.remedy or "") for each in checks.values())
 
 
 @pytest.mark.asyncio

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +26,7 @@ from redlock_async.cli import COMMANDS, completion, parser
 from redlock_async.cli._node_view import sparkline
 from redlock_async.cli._table import Column, table
 from redlock_async.cli._terminal import HIDE_CURSOR, SHOW_CURSOR, Span, columns_of, cut, rendered
+from redlock_async.cli._words import trouble
 
 pytestmark = pytest.mark.redis
 
@@ -176,15 +178,89 @@ def test_names_are_cut_to_the_terminal(nodes):
         assert (name in terminal.text) is (columns == 200)
 
 
-@pytest.mark.parametrize("command", [["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"]])
+DOWN = [f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)]
+"""Masters that are not there."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["locks"], ["inspect", "x"], ["release", "x", "--force", "--yes"], ["status"]),
+        *(["permits", "x"], ["run", "x", "--wait", "0", "--", "true"], ["bench", "--seconds", "0.2"]),
+    ],
+    ids=" ".join,
+)
 def test_without_a_quorum_each_ends_with_69(command):
-    """And names the masters, not the passwords."""
-    done = tool([f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)], *command)
+    """And names the masters, not the passwords; in the same few words."""
+    done = tool(DOWN, *command)
     assert done.returncode == 69
     said = done.stdout if command == ["status"] else done.stderr
-    assert "127.0.0.1:1" in said
+    assert all(f"127.0.0.1:{port}: cannot be reached" in said for port in (1, 2, 3))
+    assert "Connect call" not in said
     assert "hush" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_json_has_all_that_is_known_of_a_master_that_is_down():
+    """Also what words for people leave out."""
+    done = tool(DOWN, "status", "--json")
+    assert all("Connect call failed" in node["error"] for node in json.loads(done.stdout)["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"Error {errno.ECONNREFUSED} connecting to h:1. Connect call failed ('10.0.0.1', 1).", "cannot be reached"),
+        (
+            f"Error {errno.EHOSTUNREACH} connecting to h:1. Connect call failed ('10.0.0.1', 1).",
+            "cannot be reached (no route to host)",
+        ),
+        (
+            (
+                f"Error Multiple exceptions: [Errno {errno.ECONNREFUSED}] Connect call failed ('::1', 1, 0, 0), "
+                f"[Errno {errno.ENETUNREACH}] Connect call failed ('10.0.0.1', 1) connecting to h:1."
+            ),
+            "cannot be reached (network is unreachable)",
+        ),
+        (
+            "Error -2 connecting to no.host:1. Name or service not known.",
+            "cannot be reached (name or service not known)",
+        ),
+        (
+            "Error 2 connecting to unix socket: /tmp/x. No such file or directory.",
+            "cannot be reached (no such file or directory)",
+        ),
+        *[
+            (text, text)
+            for text in (
+                "",
+                "no connection within 0.25 s",
+                "Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006).",
+                "NOAUTH: the server wants a password: put it in the node's URL",
+            )
+        ],
+    ],
+)
+def test_the_trouble_of_a_master_in_short(text, words):
+    """What its address is stands before it already; what tells faults apart stays."""
+    assert trouble(text) == words
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+@pytest.mark.parametrize(
+    "command",
+    [["locks"], ["permits", "x"], ["run", "x", "--wait", "0", "--", "true"]],
+    ids=" ".join,
+)
+def test_words_are_broken_between_words_on_a_terminal(command, columns):
+    """In a pipe a message is one line, which can be searched."""
+    piped = tool(DOWN, *command)
+    terminal = Terminal(DOWN, command, columns)
+    assert terminal.ended() == piped.returncode
+    *lines, _ = lines_of(terminal.text)
+    assert max(map(len, lines)) < columns
+    assert len(lines) > 1
+    assert " ".join(lines) == piped.stderr.removesuffix("\n")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +271,21 @@ def test_without_nodes_each_ends_with_2(command):
     done = tool([], *command)
     assert (done.returncode, done.stdout) == (2, "")
     assert "REDLOCK_NODES" in done.stderr
+
+
+@pytest.mark.asyncio
+async def test_what_is_known_of_a_name_is_broken_between_words(nodes):
+    """What belongs to a title stays to the right of it."""
+    async with Redlock(nodes, owner="web-1") as redlock, redlock("x", ttl=30) as lease:
+        terminal = Terminal(nodes, ["inspect", "x"], 80)
+        assert await asyncio.to_thread(terminal.ended) == 0
+        lines = lines_of(terminal.text)
+    assert max(map(len, lines)) < 80
+    assert f"  token     {lease.token}" in lines
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("  votes "))
+    assert lines[first + 1].startswith(" " * 12 + "127.0.0.1:")
+    labels = [url.removeprefix("redis://") for url in nodes]
+    assert lines[first][12:] + " " + lines[first + 1][12:] == f"5/5, 3 are needed: {', '.join(labels)}"
 
 
 @pytest.mark.parametrize(
@@ -253,6 +344,29 @@ def test_a_command_without_the_dashes_before_it_is_told_of_them():
     assert done.stderr.endswith("unrecognized arguments: true; what is to be run stands behind `--`\n")
 
 
+def test_masters_may_be_given_in_front_of_the_command(nodes):
+    """As one tries first. Those behind it come before them, and both before the environment."""
+    nobody = ["redis://127.0.0.1:1"]
+    given = ",".join(nodes)
+    for words in (["--nodes", given, "status"], [f"--nodes={given}", "status"], ["--no", given, "status", "--json"]):
+        done = tool(nobody, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert tool(nobody, "--nodes", given, "run", "x", "--", "echo", "ran", "--").stdout == "ran --\n"
+    assert tool(nobody, "--nodes", *nobody, "status", "--nodes", given).returncode == 0
+    assert tool(nodes, "--nodes", *nobody, "status").returncode == 69
+    for words, said in (
+        ([given, "up"], "redlock-async up: error: --nodes in front of the command gives the masters"),
+        ([given, "completion", "bash"], "redlock-async completion: error: --nodes in front of the command"),
+        ([given, "stauts"], "did you mean 'status'?"),
+        ([given], "required: COMMAND"),
+        (["status"], "required: COMMAND"),
+    ):
+        done = tool(nodes, "--nodes", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+    assert "--nodes URL,..." in tool([], "--help").stdout
+
+
 def test_without_a_command_there_is_help():
     """On stderr, for it is wrong usage."""
     done = tool([])
@@ -273,14 +387,58 @@ async def test_permits_are_told_and_changed(nodes):
         done = await meanwhile(nodes, "permits", "gpu")
         assert (done.returncode, done.stdout) == (0, "3 permits, 3 in use\n")
         done = await meanwhile(nodes, "permits", "gpu", "4", "--json")
-        assert (done.returncode, json.loads(done.stdout)) == (0, {"permits": 4, "in_use": 3})
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"permits": 4, "in_use": 3, "set": True})
+        assert done.stderr == ""
         async with redlock.semaphore("gpu", permits=4):
             done = await meanwhile(nodes, "permits", "gpu", "2")
             assert (done.returncode, done.stdout) == (75, "")
             assert "web-1" in done.stderr
+            assert done.stderr.endswith("by `redlock-async release gpu --force`, which frees all its slots\n")
+            assert "force_release" not in done.stderr
     for number, status in (("0", 2), ("many", 2), ("2", 0)):
         done = await meanwhile(nodes, "permits", "gpu", number)
         assert (done.returncode, done.stdout) == (status, "" if status else "2 permits, 0 in use\n")
+
+
+def test_a_number_set_for_a_name_that_nobody_uses_is_told_of_and_can_be_forgotten(nodes):
+    """The name may be misspelt."""
+    stands = (
+        "The number was set, and stands for whoever will use that name, until it is forgotten: "
+        "redlock-async permits gpi --forget\n"
+    )
+    done = tool(nodes, "permits", "gpi", "4")
+    assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
+    assert done.stderr == f"gpi: nobody uses it at the moment. {stands}"
+    done = tool(nodes, "permits", "gpi")
+    assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
+    assert done.stderr == f"gpi: no slot of it is held. {stands}"
+    done = tool(nodes, "permits", "gpi", "--json")
+    assert json.loads(done.stdout) == {"permits": 4, "in_use": 0, "set": True}
+    done = tool(nodes, "permits", "gpi", "4", "--forget")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--forget: not allowed with argument NUMBER" in done.stderr
+    done = tool(nodes, "permits", "gpi", "--forget", "--json")
+    assert (done.returncode, json.loads(done.stdout)["set"]) == (0, False)
+    assert done.stderr == "forgot that gpi was set to 4 permits: it has the number that its users give\n"
+    assert tool(nodes, "run", "gpi", "--semaphore", "2", "--", "true").returncode == 0
+    done = tool(nodes, "permits", "gpi", "--forget")
+    assert (done.returncode, done.stdout) == (1, "2 permits, 0 in use\n")
+    assert done.stderr == "no number was set for gpi: there is nothing to forget\n"
+
+
+@pytest.mark.asyncio
+async def test_a_number_is_forgotten_while_slots_are_held(nodes):
+    """It says that another can be used only when none is."""
+    async with Redlock(nodes) as redlock:
+        await redlock.change_permits("gpu", 3)
+        async with redlock.semaphore("gpu", permits=3):
+            done = await meanwhile(nodes, "permits", "gpu", "--forget")
+            assert (done.returncode, done.stdout) == (0, "3 permits, 1 in use\n")
+            assert done.stderr.endswith("that its users give once no slot of it is held\n")
+            done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
+            assert done.returncode == 2
+        done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
+        assert done.returncode == 0
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
@@ -315,6 +473,22 @@ async def test_release_by_force_cancels_the_holders_body(nodes):
             await asyncio.wait_for(holding, 5)
     done = tool(nodes, "release", "x", "--force", "--yes")
     assert (done.returncode, done.stderr) == (1, "nobody holds x\n")
+
+
+@pytest.mark.asyncio
+async def test_a_latch_is_not_released(nodes):
+    """It is told what it is, and how another round is had; a lock of the same name is released all the same."""
+    async with Redlock(nodes) as redlock:
+        await redlock.latch("lat", count=2).count_down("one")
+        done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(r"lat is a latch, which nobody holds: .* for \d+ h yet, .* generation: .*\n", done.stderr)
+        await redlock("lat", renew=False).acquire()
+        done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
+        assert done.stderr.endswith("released lat\n")
+        done = await meanwhile(nodes, "release", "nothing", "--force", "--yes")
+        assert (done.returncode, done.stderr) == (1, "nobody holds nothing\n")
+        assert await redlock.latch("lat", count=2).remaining() == 1
 
 
 @pytest.mark.asyncio
@@ -446,7 +620,9 @@ def test_an_interval_has_bounds(interval):
 
 LINES = {
     "": set(COMMANDS),
-    "--": {"--help", "--version"},
+    "--": {"--help", "--version", "--nodes"},
+    "--nodes redis://10.0.0.1 ": set(COMMANDS),
+    "--nodes redis://10.0.0.1 status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
     "run name --w": {"--wait", "--write"},
     "sta": {"status"},
     "status --": {"--help", "--watch", "--interval", "--json", "--nodes"},
@@ -526,7 +702,7 @@ def test_every_command_and_option_is_in_the_completions(scripts, shell):
         found = set(re.findall(r"(?<= -l )[\w-]+" if shell == "fish" else r"(?<=--)\w[\w-]+", part))
         taken = {option[2:] for action in each._actions for option in action.option_strings if option[:2] == "--"}
         assert found == taken, name
-    for option in ("--help", "--version"):
+    for option in ("--help", "--version", "--nodes"):
         assert (f"-l {option[2:]} " if shell == "fish" else option) in text.partition("inspect)")[0]
 
 

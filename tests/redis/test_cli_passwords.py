@@ -79,10 +79,12 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("program", [PROGRAM, SCRIPT], ids=["module", "script"])
-def test_the_list_of_processes_has_no_password_while_a_command_runs(guarded, secret, program, form):
+@pytest.mark.parametrize("in_front", [False, True], ids=["behind", "in front"])
+def test_the_list_of_processes_has_no_password_while_a_command_runs(guarded, secret, program, form, in_front):
     """Of none of the three: the one that was started, the one that holds the lock, and the command."""
     given = FORMS[form](guarded)
-    with running("run", "job", *given, "--", "sh", "-c", "echo begun; read end", program=program) as process:
+    words = [*given, "run", "job"] if in_front else ["run", "job", *given]
+    with running(*words, "--", "sh", "-c", "echo begun; read end", program=program) as process:
         assert process.stdout.readline() == "begun\n", process.stderr.read()
         concealed, seen = is_seen("@/dev/fd/"), is_seen(secret)
         out, err = process.communicate("end\n", timeout=PATIENCE)
@@ -209,6 +211,8 @@ def test_a_file_without_masters_is_wrong_usage(tmp_path, content, said):
         ["status", "--nodes", "redis://:{}@127.0.0.1:port"],
         ["status", "--nodes", "127.0.0.1:1?password={}"],
         ["status", "--nodes", "jo:{}@127.0.0.1:1"],
+        ["--nodes", "redis://:{}@127.0.0.1:port", "status"],
+        ["--nodes", "redis://:{}@127.0.0.1:1", "up"],
         ["status", "--nodes", "redis://jo:a@{}@127.0.0.1:1,unix:///x@{}"],
         ["run", "job", "--ttl", "redis://:{}@127.0.0.1:1", "--", "true"],
     ],

@@ -24,6 +24,7 @@ from redlock_async import (
     Redlock,
     _slots,
 )
+from redlock_async._scripts import script
 
 CONTENDER = str(Path(__file__).with_name("semaphore_contender.py"))
 
@@ -821,13 +822,98 @@ async def test_the_number_is_changed_while_nodes_are_down(cluster):
 async def test_a_number_that_cannot_be_set(nodes):
     """Refused before anything is asked."""
     redlock = Redlock(nodes)
-    for permits in (0, 1001, True, 2.0, "4", None):
+    for permits in (0, 1001, True, 2.0, "4"):
         with pytest.raises(ConfigurationError, match="permits"):
             await redlock.change_permits("x", permits)
     for name in ("", "redlock-async:x", 5):
-        for ask in (redlock.inspect_semaphore, lambda name: redlock.change_permits(name, 1)):
+        for ask in (
+            redlock.inspect_semaphore,
+            lambda name: redlock.change_permits(name, 1),
+            lambda name: redlock.change_permits(name, None),
+        ):
             with pytest.raises(ConfigurationError, match="name"):
                 await ask(name)
+
+
+@pytest.mark.asyncio
+async def test_a_number_that_was_forgotten_lets_another_in_once_no_slot_is_held(nodes, eyes):
+    """Not before, and whoever holds a slot goes on; with none held it is gone after two of the longest ttl."""
+    async with Redlock(nodes, ttl=0.3) as redlock, Redlock(nodes, ttl=0.3) as operator:
+        await operator.change_permits("x", None)  # nothing was set
+        assert numbers(eyes) == [-2] * 5
+        await operator.change_permits("x", 4)
+        held = await redlock.semaphore("x", permits=4).acquire()
+        other = redlock.semaphore("x", permits=2)
+        with pytest.raises(ConfigurationError, match="set to permits=4"):
+            await other.try_acquire()
+        await operator.change_permits("x", None)
+        assert not (await operator.inspect_semaphore("x")).changed
+        await asyncio.sleep(0.9)
+        assert held.valid, "not renewed"
+        with pytest.raises(ConfigurationError, match="in use with permits=4"):
+            await other.try_acquire()
+        async with redlock.semaphore("x", permits=4):
+            pass
+        await held.release()
+        async with other:
+            assert (await operator.inspect_semaphore("x")).permits == 2
+        await operator.change_permits("x", 4)
+        await operator.change_permits("x", None)
+        assert all(0 < left <= 600 for left in numbers(eyes))
+        await asyncio.sleep(0.65)
+        assert await operator.inspect_semaphore("x") is None
+
+
+@pytest.mark.asyncio
+async def test_a_forgotten_number_is_kept_as_long_as_slots_that_nobody_renews(nodes, eyes):
+    """hold_at_least may be longer than any ttl."""
+    async with Redlock(nodes, ttl=0.2) as redlock:
+        await redlock.change_permits("x", 2)
+        async with await redlock.semaphore("x", permits=2, hold_at_least=1.2).acquire():
+            pass
+        await redlock.change_permits("x", None)
+        await asyncio.sleep(0.6)
+        with pytest.raises(ConfigurationError, match="in use with permits=2"):
+            await redlock.semaphore("x", permits=3).try_acquire()
+        assert all(left > 0 for left in numbers(eyes))
+
+
+def test_what_was_set_since_is_not_forgotten(eyes):
+    """A node may be told late."""
+    eye = eyes.clients[0]
+    key = "redlock-async:semaphore:{x}"
+    eye.set(key, "4:since")
+    for values, forgotten in ((["3:before"], 0), (["3:before", "4:since"], 1), (["4:since"], 0)):
+        assert eye.eval(script("semaphore_forget").source, 1, key, 5000, *values) == forgotten
+    assert (eye.get(key), 0 < eye.pttl(key) <= 5000) == (b"4", True)
+
+
+@pytest.mark.asyncio
+async def test_a_number_is_forgotten_while_nodes_are_down(cluster, eventually):
+    """By a majority, or it is an error; who was down is told when it is back."""
+    eyes = [redis.Redis.from_url(url) for url in cluster.urls]
+    number = "redlock-async:semaphore:{x}"
+    async with Redlock(cluster.urls) as redlock:
+        await redlock.change_permits("x", 3)
+        cluster.pause(0)
+        cluster.pause(1)
+        async with Redlock(cluster.urls) as operator:  # it has no connection to those on which it could be sent
+            await operator.change_permits("x", None)
+            async with redlock.semaphore("x", permits=2):
+                pass
+            cluster.resume(0)
+            await eventually(lambda: eyes[0].get(number) == b"3" and eyes[0].pttl(number) > 0)
+            cluster.pause(2)
+            cluster.pause(3)
+            with pytest.raises(QuorumUnavailable):
+                await operator.change_permits("x", None)
+            for index in (1, 2, 3):
+                cluster.resume(index)
+            await eventually(lambda: eyes[1].get(number) == b"3")
+        async with redlock.semaphore("x", permits=2):
+            pass
+    for eye in eyes:
+        eye.close()
 
 
 # Leases

@@ -352,6 +352,9 @@ class Program:
     def semaphore_change(self):
         return (b"permits",), (self.set_by_an_operator(), self.any(b"", b"", self.set_by_an_operator()))
 
+    def semaphore_forget(self):
+        return (b"permits",), (self.ttl(), *(self.set_by_an_operator() for _ in range(self.any(1, 2))))
+
     def semaphore_unchange(self):
         before = self.any(b"", b"2", self.set_by_an_operator())
         return (b"permits",), (self.set_by_an_operator(), before, self.ttl())
