@@ -147,7 +147,7 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
         raise
     engine.own_change(key)
     taken = {node.index: answer.before for node, answer in answers if answer.before is not None}
-    if sum(engine.nodes[index].abstains is None for index in taken) >= engine.needed:
+    if _votes(engine, taken) >= engine.needed:
         return
     await _taken_back(engine, key, ours, before | taken)
     beyond = [list(answer.held) for _, answer in answers]
@@ -160,6 +160,11 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
     raise LockTimeout(
         f"could not change {name!r} to permits={permits}: somebody else changed it at the same time", names=(name,)
     )
+
+
+def _votes(engine: Engine, taken: Iterable[int]) -> int:
+    """How many of those nodes can vouch for what they say."""
+    return sum(engine.nodes[index].abstains is None for index in taken)
 
 
 async def forget_permits(engine: Engine, name: str, key: bytes) -> None:
