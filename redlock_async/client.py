@@ -418,9 +418,12 @@ class Redlock:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Release what is held, end the connections; the next use opens new ones."""
-        engine, self._running = self._running, None
-        if engine is not None and engine.loop is asyncio.get_running_loop():
+        """Release what is held, end the connections; the next use opens new ones.
+
+        Raises ConfigurationError, and changes nothing, on another event loop than the one it is in use on.
+        """
+        engine = self._retire(asyncio.get_running_loop())
+        if engine is not None:
             engine.close()
             await engine.closed_connections()
 
@@ -435,16 +438,25 @@ class Redlock:
             ) from None
         if engine is not None and engine.loop is loop and not engine.closed and not engine.inherited:
             return engine
-        if engine is not None and engine.inherited:
+        self._retire(loop)
+        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events)
+        return engine
+
+    def _retire(self, loop: asyncio.AbstractEventLoop) -> Engine | None:
+        """Nothing runs any more; returns what did on this loop, and may be closed there. Raises if another uses it."""
+        engine = self._running
+        if engine is None:
+            return None
+        if engine.inherited:
             # Inherited through fork(): its sockets and its loop are the parent's. Neither used, closed, nor collected.
             self._inherited.append(engine)
-        elif engine is not None and engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
+        elif engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
             raise ConfigurationError(
                 "this Redlock is in use on another event loop that is still open: make one Redlock for each loop, "
                 "or aclose() it there first"
             )
-        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events)
-        return engine
+        self._running = None
+        return engine if engine.loop is loop and not engine.inherited else None
 
 
 KINDS: dict[str, Callable[[Keys, Detached], Claim]] = {

@@ -129,6 +129,42 @@ async def test_another_live_loop_is_refused(nodes):
 
 
 @pytest.mark.asyncio
+async def test_it_is_not_closed_from_another_live_loop(nodes):
+    """What holds and renews the lease would go on, and nobody would know of it any more."""
+    redlock = Redlock(nodes)
+    lease = await redlock("x").acquire()
+
+    def in_a_thread():
+        with pytest.raises(ConfigurationError, match=r"another event loop .* aclose\(\) it there first"):
+            asyncio.run(redlock.aclose())
+
+    await asyncio.to_thread(in_a_thread)
+    assert redlock.loop is asyncio.get_running_loop()
+    assert redlock.statistics().held == 1
+    async with redlock("y") as other:
+        assert other._holding.keeper is lease._holding.keeper
+    await redlock.aclose()
+    assert lease.lost
+    assert redlock.loop is None
+    assert token_on(nodes[0], "x") is None
+
+
+@pytest.mark.asyncio
+async def test_what_ran_on_a_closed_loop_is_closed_anywhere(nodes):
+    """There is nothing left to close, and the next use is on the loop that runs."""
+    redlock = Redlock(nodes)
+
+    async def use():
+        async with redlock("x") as lease:
+            return lease.fencing_token
+
+    first = await asyncio.to_thread(asyncio.run, use())
+    await redlock.aclose()
+    assert await use() > first
+    await redlock.aclose()
+
+
+@pytest.mark.asyncio
 async def test_closed_client_may_go_to_another_live_loop(nodes):
     """As that error advises."""
     redlock = Redlock(nodes)
