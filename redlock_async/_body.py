@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from types import TracebackType
+from typing import TypeGuard
 
 import anyio
 
@@ -45,22 +46,32 @@ class Body:
         if exc_type is not None:
             holding.failed()
         if asyncio.current_task() is not self._task:
-            await holding.release()
-            raise RedlockError(
-                f"the block under the lock on {holding.shown} was entered in one task and left in another: "
-                "keep `async with` within one task (an async generator can be closed by another)"
+            await self._misused(
+                "was entered in one task and left in another: keep `async with` within one task (an async generator "
+                "can be closed by another)",
+                exc,
             )
+            return
         try:
             cancelled_by_us = self._scope.__exit__(exc_type, exc, traceback) is True
-        except RuntimeError as error:
-            await _end(holding)
-            raise RedlockError(
-                f"the block under the lock on {holding.shown} was left before one that was entered later: leave blocks "
-                "in reverse order, or use acquire() and release()"
-            ) from error
+        except RuntimeError:
+            # Nothing tells any more whether a cancellation was our own, which must not get out.
+            unclear = isinstance(exc, asyncio.CancelledError) and self._scope.cancel_called
+            await self._misused(
+                "was left before one that was entered later: leave blocks in reverse order, or use acquire() and "
+                "release()",
+                None if unclear else exc,
+            )
+            return
         # Whatever else is in an ExceptionGroup beside our cancellation is the body's own, and wins.
         ours = isinstance(exc, asyncio.CancelledError) and (cancelled_by_us or self._nobody_else_cancelled())
         await give_back(holding, None if ours else exc)
+
+    async def _misused(self, what: str, exc: BaseException | None) -> None:
+        """Give the lock back all the same, and say what was wrong with the block."""
+        misuse = RedlockError(f"the block under the lock on {self._holding.shown} {what}")
+        await give_back(self._holding, exc if wins(exc) else misuse)
+        tell(misuse, exc)
 
     def _nobody_else_cancelled(self) -> bool:
         """Whether a cancellation that came out of the block, and that the scope does not know, can only be its own.
@@ -72,6 +83,18 @@ class Body:
         if not self._scope.cancel_called or self._task.cancelling() > self._cancelling:
             return False
         return anyio.current_effective_deadline() > -math.inf  # else a scope around us is cancelled, too
+
+
+def wins(exc: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether the body raised that by itself. A generator that is closed did not, and nobody would see a note on it."""
+    return exc is not None and not isinstance(exc, GeneratorExit)
+
+
+def tell(misuse: RedlockError, exc: BaseException | None) -> None:
+    """Raise what is wrong with a block, or put it beside what the body raised by itself."""
+    if not wins(exc):
+        raise misuse
+    exc.add_note(f"and the block: {type(misuse).__name__}: {misuse}")
 
 
 async def give_back(holding: Holding, exc: BaseException | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from ._body import tell
 from ._claim import Claim
 from ._engine import Engine
 from ._errors import LockTimeout, RedlockError
@@ -70,15 +71,19 @@ class Primitive(Generic[L]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._left().__aexit__(exc_type, exc, traceback)
+        lease = self._left()
+        if lease is None:
+            tell(RedlockError(f"{self!r} was left by a task that did not enter it"), exc)
+        else:
+            await lease.__aexit__(exc_type, exc, traceback)
 
-    def _left(self) -> L:
-        """The lease whose block is being left: this task's last."""
+    def _left(self) -> L | None:
+        """The lease whose block is being left: this task's last; None if nobody can say."""
         task = asyncio.current_task()
         if task not in self._entered:
             # Left by another task than entered it: only sure when there is just one. `leave` then says what is wrong.
             if len(self._entered) != 1:
-                raise RedlockError(f"{self!r} was left by a task that did not enter it")
+                return None
             task = next(iter(self._entered))
         leases = self._entered[task]
         lease = leases.pop()

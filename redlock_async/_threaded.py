@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
-from ._body import give_back
+from ._body import give_back, tell
 from ._errors import LockTimeout, RedlockError
 from ._lease import Phase
 from ._portal import finish, obtain, run
@@ -268,7 +268,8 @@ class Lock(Generic[L]):
         if thread not in self._entered:
             # Entered in another thread, as the dependencies of some web frameworks are: only sure when it is one.
             if len(self._entered) != 1:
-                raise RedlockError(f"{self!r} was left by a thread that did not enter it", names=self.names)
+                tell(RedlockError(f"{self!r} was left by a thread that did not enter it", names=self.names), exc)
+                return
             thread = next(iter(self._entered))
         leases = self._entered[thread]
         lease = leases.pop()

@@ -112,6 +112,102 @@ async def test_of_two_blocks_the_one_is_left_whose_lease_was_lost(nodes):
                     await BODIES["gather with return_exceptions"]()
 
 
+# Left in another task, or out of order
+
+LEFT_ELSEWHERE = "the block under the lock on 'x' was entered in one task and left in another"
+LEFT_EARLY = "the block under the lock on 'a' was left before one that was entered later"
+
+
+def raised(error=None):
+    """What `with` tells of the end of a block."""
+    return (None, None, None) if error is None else (type(error), error, None)
+
+
+async def test_the_exception_of_a_body_that_another_task_leaves_wins(nodes):
+    """What was wrong with the block stands beside it; without one it is raised. The lock is free either way."""
+    async with Redlock(nodes) as redlock:
+        for error in (KeyError(1), asyncio.CancelledError(), None):
+            lock = redlock("x")
+            lease = await asyncio.create_task(lock.__aenter__())
+            if error is None:
+                with pytest.raises(RedlockError, match=LEFT_ELSEWHERE):
+                    await lock.__aexit__(*raised())
+            else:
+                assert not await lock.__aexit__(*raised(error))
+                assert LEFT_ELSEWHERE in "".join(error.__notes__)
+            assert not lease.valid
+            assert not lease.lost
+        lock = redlock.semaphore("y", permits=2)
+        leases = [await asyncio.create_task(lock.__aenter__()) for _ in range(2)]
+        error = KeyError(1)
+        assert not await lock.__aexit__(*raised(error))  # nobody can say which of the two
+        assert "left by a task that did not enter it" in "".join(error.__notes__)
+        for lease in leases:
+            await lease.release()
+
+
+async def test_what_fails_at_the_release_does_not_hide_that_another_task_left(nodes):
+    """It stands beside what was wrong with the block, as it does beside the body's own exception."""
+    async with Redlock(nodes) as redlock:
+        for error in (None, KeyError(1)):
+            lock = redlock("x")
+            lease = await asyncio.create_task(lock.__aenter__())
+            lose(lease)
+            if error is None:
+                with pytest.raises(RedlockError, match=LEFT_ELSEWHERE) as caught:
+                    await lock.__aexit__(*raised())
+                told = caught.value.__notes__
+            else:
+                assert not await lock.__aexit__(*raised(error))
+                told = error.__notes__
+                assert LEFT_ELSEWHERE in "".join(told)
+            assert "and the lock: LockLost: the lock on 'x' was lost: for the test" in told
+
+
+async def test_a_generator_that_another_task_closes_says_so(nodes):
+    """What closes it is no exception of the body's, and nobody would see what stood beside it."""
+    async with Redlock(nodes) as redlock:
+
+        async def generator():
+            async with redlock("x") as lease:
+                yield lease
+
+        held = generator()
+        lease = await asyncio.create_task(anext(held))
+        with pytest.raises(RedlockError, match=LEFT_ELSEWHERE):
+            await held.aclose()
+        assert not lease.valid
+
+
+async def test_the_exception_of_a_body_that_is_left_out_of_order_wins(nodes):
+    """As above; but a cancellation of our own does not get out."""
+
+    async def leave(error, *, lost=False):
+        outer, inner = redlock("a"), redlock("b")
+        lease = await outer.__aenter__()
+        await inner.__aenter__()
+        if lost:
+            lose(lease)
+        try:
+            return await outer.__aexit__(*raised(error)), lease.valid
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):  # that of the outer one's scope
+                await inner.__aexit__(*raised())
+
+    async with Redlock(nodes) as redlock:
+        for error in (KeyError(1), asyncio.CancelledError()):
+            assert await asyncio.create_task(leave(error)) == (None, False)
+            assert LEFT_EARLY in "".join(error.__notes__)
+        with pytest.raises(RedlockError, match=LEFT_EARLY):
+            await asyncio.create_task(leave(None))
+        error = KeyError(1)
+        assert await asyncio.create_task(leave(error, lost=True)) == (None, False)
+        assert LEFT_EARLY in "".join(error.__notes__)
+        (ended,) = await asyncio.gather(leave(asyncio.CancelledError(), lost=True), return_exceptions=True)
+        assert LEFT_EARLY in str(ended)
+        assert "LockLost" in "".join(ended.__notes__)
+
+
 # One block for each lease
 
 

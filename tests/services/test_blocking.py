@@ -267,6 +267,9 @@ def test_entered_in_one_thread_and_left_in_another(redlock, nodes):
         other.submit(lock.__enter__).result()
         with pytest.raises(RedlockError, match="left by a thread that did not enter it"):
             third.submit(lock.__exit__, None, None, None).result()
+        error = KeyError(1)
+        assert not third.submit(lock.__exit__, KeyError, error, None).result()
+        assert "left by a thread that did not enter it" in "".join(error.__notes__)
         one.submit(lock.__exit__, None, None, None).result()
         other.submit(lock.__exit__, None, None, None).result()
 
