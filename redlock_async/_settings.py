@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from ._errors import ConfigurationError, shown
 from ._quorum import validity
@@ -160,6 +160,23 @@ class Options:
     def waiting(self, wait: Duration | Default | None, option: str = "wait") -> Options:
         """The same with another wait, which the caller gave as that argument."""
         return self if wait is DEFAULT else replace(self, wait=_wait(wait, option))
+
+
+class HoldOptions(TypedDict, total=False):
+    """What every kind of lock takes."""
+
+    ttl: Duration | None
+    wait: Duration | Default | None
+    fencing: bool | None
+    renew: bool
+    max_hold: Duration | None
+    hold_at_least: Duration
+
+
+class LockOptions(HoldOptions, total=False):
+    """What the plain lock takes, and so does its decorator."""
+
+    reentrant: bool
 
 
 @dataclass(frozen=True, slots=True)

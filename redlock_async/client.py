@@ -25,14 +25,14 @@ from ._queue import Fair, place_kept
 from ._quorum import majority
 from ._readwrite import Read, Write
 from ._records import LockRecord
-from ._settings import DEFAULT, Default, Duration, Options, Settings, flag, from_environment, positive
+from ._settings import DEFAULT, Default, Duration, LockOptions, Options, Settings, flag, from_environment, positive
 from ._slots import Slots, check_permits, detached
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
 from .latch import Latch
 from .lease import Detached, Lease, read_detached
 from .lock import Lock
-from .locked import Conflict, Locked, LockedOrSkipped, LockOptions, Using, check_template, decorator
+from .locked import Conflict, Locked, LockedOrSkipped, Using, check_template, decorator
 from .once import Once, Terms
 from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
@@ -298,6 +298,10 @@ class Redlock:
         """
         return decorator(self, template, on_conflict, using, options)
 
+    def _stand_in(self) -> Redlock:
+        """What can make locks now, for a decorator to see whether they can be made."""
+        return self
+
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process.
 
@@ -496,6 +500,11 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
     return targets
 
 
+def stand_in() -> Redlock:
+    """A client to see with whether a lock can be made, whatever the settings will be; its locks are never taken."""
+    return Redlock(["redis://stand-in"], drift_factor=0.0)
+
+
 CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets", "_usual"})
 """What a client is made of, and the one from the environment has from its first use on."""
 
@@ -515,6 +524,9 @@ class DefaultRedlock(Redlock):
                 nodes, options = from_environment(os.environ)
                 self.__dict__.update(Redlock(nodes, **options).__dict__)
         return self.__dict__[name]
+
+    def _stand_in(self) -> Redlock:
+        return self if "_settings" in self.__dict__ else stand_in()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
