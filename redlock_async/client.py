@@ -257,7 +257,7 @@ class Redlock:
         max_hold: Duration | None = None,
     ) -> Once:
         """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand."""
-        check_template(name)
+        check_template(name, '@redlock.once("report:{tenant}", every=86_400)')
         terms = Terms.checked(
             every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
         )

@@ -61,11 +61,10 @@ def decorator(
     return lambda function: under(make, template, function, on_conflict)
 
 
-def check_template(template: object) -> None:
+def check_template(template: object, example: str = '@redlock.locked("import:{user_id}")') -> None:
     """Raise unless it is a text: `@redlock.locked` without a name would pass the function for one."""
     if not isinstance(template, str):
         what = getattr(template, "__qualname__", None) or shown(template)
-        example = '@redlock.locked("import:{user_id}")'
         raise ConfigurationError(f"the template of a lock's name is a text, not {what}: write {example}")
     if not template:
         raise ConfigurationError("the template of a lock's name must not be empty")

@@ -69,6 +69,22 @@ def test_one_string_is_no_list_of_nodes(nodes):
     assert "nodes is a list of URLs" in refusal(Redlock, nodes)[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"redis://:{SECRET}@a:1,redis://:{SECRET}@b:2", "redis://a,redis://b", "redis://a/0, rediss://b/0",
+        "redis://a:1 redis://b:2", "unix:///run/a.sock,unix:///run/b.sock", "redis://a;redis://b",
+    ],
+)  # fmt: skip
+def test_several_urls_in_one_text_are_told_apart_from_a_bad_one(text):
+    """As in Redlock([os.environ["REDLOCK_NODES"]]). Some of them would be taken for one master."""
+    message, printed = refusal(Redlock, [text])
+    assert "give separate URLs, one each" in message
+    assert "Redlock.from_env()" in message
+    assert "port" not in message
+    assert SECRET not in printed.replace(f"SECRET = {SECRET!r}", "")
+
+
 @pytest.mark.parametrize("nodes", [[], (), {}, iter([])])
 def test_no_nodes_are_refused(nodes):
     """The message says how many are good."""
