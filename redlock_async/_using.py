@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, Unpack, get_args, get_origin, get_type_hints, runtime_checkable
 
 from ._errors import ConfigurationError, shown
-from ._settings import HoldOptions, LockOptions, Options
+from ._settings import HoldOptions, LockOptions, Options, check_names
 
 M = TypeVar("M")
 
@@ -40,11 +40,11 @@ BY_A_SERVICE = Form("Redlock", "a client and a name")
 
 def check_options(options: Mapping[str, Any], using: object, form: Form) -> None:
     """Raise unless they are a plain lock's, and good; or there are none, beside what makes the lock by itself."""
-    if unknown := sorted(options.keys() - LockOptions.__annotations__):
-        raise TypeError(
-            f"a lock takes {', '.join(LockOptions.__annotations__)}, and no {', '.join(unknown)}: what other kinds "
-            f"of lock take is given to them, as in using=functools.partial({form.example}.semaphore, permits=4)"
-        )
+    hint = (
+        ": what other kinds of lock take is given to them, as in "
+        f"using=functools.partial({form.example}.semaphore, permits=4)"
+    )
+    check_names("a lock", options, LockOptions.__annotations__, hint)
     if using is None:
         Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
     elif options:
