@@ -87,8 +87,8 @@ class Claim:
     watched: tuple[bytes, ...]
     """The keys whose change may mean that the lock is free."""
 
-    alarm: bytes | None = None
-    """Of one that is shared: the key whose change puts all its holders in doubt."""
+    alarms: tuple[bytes, ...] = ()
+    """Of one that is shared: the keys whose change puts all its holders in doubt."""
     fenced: bool
     slots: tuple[int, ...] = ()
     """Of a semaphore: which of its slots."""

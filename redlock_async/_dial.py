@@ -40,6 +40,9 @@ _NOT_OURS = (
 _HOST = re.compile(r"[a-zA-Z0-9.-]+:\d{1,5}")
 """What is given most often in place of a URL."""
 
+_SEVERAL = re.compile(r"[\s,;]+(rediss?|unix)://")
+"""Where a second URL begins, in what is to be one."""
+
 _MALFORMED = "(a malformed URL)"
 
 
@@ -195,6 +198,8 @@ def _pool_of(node: object) -> ConnectionPool:
 
 def _broken(url: str) -> str:
     """What redis-py would read as something else than was meant."""
+    if _SEVERAL.search(url):
+        return "it is several: give separate URLs, one each; Redlock.from_env() reads those of REDLOCK_NODES"
     scheme, found, rest = url.partition("://")
     authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     if not found or (scheme in {"redis", "rediss"} and rest.startswith("/")):

@@ -386,8 +386,8 @@ class Engine:
         """Keep a lease that came from elsewhere."""
         for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
-        if (alarm := holding.claim.alarm) is not None:
-            self._sharing.setdefault(alarm, {})[holding] = None
+        for key in holding.claim.alarms:
+            self._sharing.setdefault(key, {})[holding] = None
         self.renewals.add(holding)
 
     async def extend(self, holding: Holding, ttl: float) -> None:
@@ -422,11 +422,11 @@ class Engine:
             self.renewals.remove(holding)
             if claim.shared:
                 holding.taken_by(None)
-            if claim.alarm is not None:
-                sharing = self._sharing[claim.alarm]
+            for key in claim.alarms:
+                sharing = self._sharing[key]
                 del sharing[holding]
                 if not sharing:
-                    del self._sharing[claim.alarm]
+                    del self._sharing[key]
         if holding.owned_turn:
             holding.owned_turn = False
             for key in claim.turns:

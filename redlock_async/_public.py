@@ -15,6 +15,7 @@ from ._health import Health
 from ._operators import Holder, NodeStatus
 from ._permits import SemaphoreStatus
 from ._records import LockRecord
+from ._settings import HoldOptions, LockOptions
 from .client import DefaultRedlock, Redlock
 from .events import Answer, Event, Statistics
 from .fair import FairLock
@@ -31,12 +32,14 @@ __all__ = [
     "Event",
     "FairLock",
     "Health",
+    "HoldOptions",
     "Holder",
     "KeyConflict",
     "Latch",
     "Lease",
     "Lock",
     "LockLost",
+    "LockOptions",
     "LockRecord",
     "LockTimeout",
     "NodeStatus",

@@ -56,10 +56,8 @@ class Read(Claim):
     """One name, shared with other readers."""
 
     __slots__ = (
-        "_fence", "_hint", "_readers", "alarm", "fenced", "key", "names", "preference", "turns", "watched", "within",
+        "_fence", "_hint", "_readers", "alarms", "fenced", "key", "names", "preference", "turns", "watched", "within",
     )  # fmt: skip
-
-    alarm: bytes
 
     kind: ClassVar[str] = "read"
     exclusive = False
@@ -70,7 +68,7 @@ class Read(Claim):
         self.key = keys.lock(name)
         self._readers = keys.readers(name)
         self._hint = keys.waiting_writer(name)
-        self.alarm = keys.freed_readers(name)
+        self.alarms = (keys.freed_readers(name),)
         self._fence = keys.fence(self.key)
         self.fenced = fenced
         self.turns = (self._readers,)
@@ -120,7 +118,7 @@ class Read(Claim):
         arguments: list[bytes | int] = []
         for claim, token, ttl_ms in held:
             assert isinstance(claim, Read)  # noqa: S101 - the batch is of one kind
-            keys += (claim.key, claim._readers, claim.alarm)  # noqa: SLF001 - it is one of ours
+            keys += (claim.key, claim._readers, *claim.alarms)  # noqa: SLF001 - it is one of ours
             arguments += (token, ttl_ms)
         return Call("read_extend", len(keys), *keys, READERS, *arguments)
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import redlock_async
 
-from ._errors import ConfigurationError, shown
+from ._errors import ConfigurationError
 from ._primitive import Primitive
-from ._settings import Options
 from ._template import BadValueError, Template
-from .client import Redlock
-from .locked import LockOptions
+from ._using import BY_A_SERVICE, check_options, check_using, made, parts_of
+from .client import Redlock, stand_in
 
 Using = Callable[[Redlock, str], Primitive[Any]]
 """What makes a lock of a client and a name: `Redlock.fair`, or `functools.partial(Redlock.semaphore, permits=4)`."""
@@ -55,37 +54,24 @@ class Recipe:
 
     def __init__(self, template: str, using: Using | None, options: Mapping[str, Any]) -> None:
         self.template = Template(template)
+        check_options(options, using, BY_A_SERVICE)
         if using is None:
-            if unknown := options.keys() - LockOptions.__annotations__.keys():
-                raise ConfigurationError(
-                    f"a lock has no option {', '.join(sorted(unknown))}, but {', '.join(LockOptions.__annotations__)}"
-                )
-            Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
-            using = functools.partial(Redlock.__call__, **options)
-        elif not callable(using) or isinstance(using, Redlock):
+            self._using: Using = functools.partial(Redlock.__call__, **options)
+            return
+        function, _, _ = parts_of(using)
+        if isinstance(using, Redlock) or isinstance(getattr(function, "__self__", None), Redlock):
             raise ConfigurationError(
-                f"using is what makes a lock of a client and a name, as Redlock.fair does, not {shown(using)}"
+                "using is a client's own, but the client is there only when the application has started: give it "
+                "that of the class, as Redlock.fair or functools.partial(Redlock.semaphore, permits=4)"
             )
-        elif options:
-            raise ConfigurationError(
-                f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as "
-                "in functools.partial(Redlock.fair, ttl=30)"
-            )
-        elif isinstance(getattr(getattr(using, "func", using), "__self__", None), Redlock):
-            raise ConfigurationError(
-                "using is a client's own method, but the client is there only when the application has started: give "
-                "it that of the class, as Redlock.fair or functools.partial(Redlock.semaphore, permits=4)"
-            )
+        check_using(using, BY_A_SERVICE, "client", "name")
         self._using = using
+        if getattr(Redlock, getattr(function, "__name__", ""), None) is function:
+            self.check(stand_in())
 
     def check(self, client: Redlock) -> None:
         """Raise ConfigurationError if no lock can be made with that client, whatever the name."""
-        lock = self._using(client, "x")
-        if not isinstance(lock, Primitive):
-            raise ConfigurationError(
-                f"using made {shown(lock)} of a client and a name: it must make a lock, as Redlock.fair, Redlock.read, "
-                "Redlock.write and functools.partial(Redlock.semaphore, permits=4) do"
-            )
+        made(self._using, Primitive, BY_A_SERVICE, client, "x")
 
     def make(self, client: Redlock, values: Mapping[str, Any]) -> Primitive[Any]:
         """The lock of a request, or BadValueError, which says why its values cannot name one."""

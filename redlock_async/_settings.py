@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from ._errors import ConfigurationError, shown
 from ._quorum import validity
@@ -105,6 +105,37 @@ def flag(option: str, value: object) -> bool:
         msg = f"{option} is True or False, not {shown(value)}"
         raise ConfigurationError(msg)
     return value
+
+
+class HoldOptions(TypedDict, total=False):
+    """What every kind of lock takes, by name. What is not given is as the client was configured, or as said here."""
+
+    ttl: Duration | None
+    """Lease length, renewed while it is held: how long the lock is blocked when its holder dies. Not given, or None:
+    the client's."""
+    wait: Duration | Default | None
+    """How long acquiring waits; 0 tries once, None waits for ever. Not given: the client's."""
+    fencing: bool | None
+    """Whether leases carry a fencing token. Not given, or None: as the client's."""
+    renew: bool
+    """Whether the lease is renewed while it is held. True, if not given; False: it ends after `ttl`."""
+    max_hold: Duration | None
+    """How long after it was acquired renewal stops, and the body is cancelled. Not given, or None: never."""
+    hold_at_least: Duration
+    """For how long after it was acquired the name stays locked, however quick the body is. 0.0, if not given."""
+
+
+class LockOptions(HoldOptions, total=False):
+    """What the plain lock takes, by name, and so does `Redlock.locked`: what every kind does, and one more."""
+
+    reentrant: bool
+    """Whether the task that holds it may enter again. False, if not given."""
+
+
+def check_names(who: str, given: Mapping[str, object], known: Mapping[str, object], hint: str = "") -> None:
+    """Raise TypeError for an option that there is not, as any function does; but say which there are."""
+    if unknown := sorted(given.keys() - known):
+        raise TypeError(f"{who} takes {', '.join(known)}, and no {', '.join(unknown)}{hint}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from ._errors import shown
 from ._primitive import Primitive
 from ._problems import ERRORS, MEDIA_TYPE, Problems, refused
 from ._serving import Recipe, Using, check_client, opened
+from ._settings import LockOptions
 from ._template import BadValueError
-from .locked import LockOptions
 
 try:
     from aiohttp import hdrs, web

@@ -30,12 +30,12 @@ from ._operators import Holder, NodeStatus
 from ._permits import SemaphoreStatus
 from ._portal import finish, run
 from ._records import LockRecord
-from ._settings import Duration, from_environment
+from ._settings import Duration, HoldOptions, LockOptions, from_environment
 from ._threaded import Latch, Lease, Lock, Semaphore, WriteLease, now
 from .client import DefaultRedlock as AsyncDefaultRedlock
 from .client import Redlock as AsyncRedlock
 from .events import Listener, Statistics
-from .locked import Conflict, HoldOptions, LockOptions, check_template, constant, maker, naming
+from .locked import Conflict, check_template, constant, maker, naming
 from .once import Once as AsyncOnce
 from .rwlock import WriteLease as AsyncWriteLease
 
@@ -230,6 +230,15 @@ class Redlock:
         check_template(template)
         make = maker(self, Lock, on_conflict, using, options)
         return lambda function: _under(make, template, function, on_conflict)
+
+    def _stand_in(self) -> Redlock:
+        """What can make locks now, for a decorator to see whether they can be made."""
+        client = self._client._stand_in()  # noqa: SLF001 - the two halves of one thing
+        if client is self._client:
+            return self
+        made = Redlock.__new__(Redlock)
+        made._client = client  # noqa: SLF001 - as above
+        return made
 
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process, which may be an asyncio one.

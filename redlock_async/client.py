@@ -26,14 +26,24 @@ from ._queue import Fair, place_kept
 from ._quorum import majority
 from ._readwrite import Read, Write
 from ._records import LockRecord
-from ._settings import DEFAULT, Default, Duration, Options, Settings, flag, from_environment, positive
+from ._settings import (
+    Duration,
+    HoldOptions,
+    LockOptions,
+    Options,
+    Settings,
+    check_names,
+    flag,
+    from_environment,
+    positive,
+)
 from ._slots import Slots, check_permits, detached
 from .events import Events, Listener, Statistics, logger, statistics
 from .fair import FairLock
 from .latch import Latch
 from .lease import Detached, Lease, read_detached
 from .lock import Lock
-from .locked import Conflict, Locked, LockedOrSkipped, LockOptions, Using, check_template, decorator
+from .locked import Conflict, Locked, LockedOrSkipped, Using, check_template, decorator
 from .once import Once, Terms
 from .rwlock import ReadLock, WriteLease, WriteLock
 from .semaphore import Semaphore
@@ -92,72 +102,38 @@ class Redlock:
 
     # Locks
 
-    def __call__(
-        self,
-        name: str,
-        /,
-        *names: str,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        fencing: bool | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        hold_at_least: Duration = 0.0,
-        reentrant: bool = False,
-    ) -> Lock:
-        """A lock on that name, or on all of them at once."""
-        plain = ttl is None and wait is DEFAULT and fencing is None and renew is True and max_hold is None
-        if plain and type(hold_at_least) is float and hold_at_least == 0.0 and reentrant is False:
-            options = self._settings.options  # as configured: nothing to check
-            usual = not names and type(name) is str
-            return Lock(self._engine, self._usual(name) if usual else self._mutex((name, *names), options), options)
-        options = self._settings.options.with_overrides(
-            drift_factor=self._settings.drift_factor,
-            ttl=ttl,
-            wait=wait,
-            fencing=fencing,
-            renew=renew,
-            max_hold=max_hold,
-            hold_at_least=hold_at_least,
-            reentrant=reentrant,
-        )
-        return Lock(self._engine, self._mutex((name, *names), options), options)
+    def __call__(self, name: str, /, *names: str, **options: Unpack[LockOptions]) -> Lock:
+        """A lock on that name, or on all of them at once.
+
+        It takes `ttl`, `wait`, `fencing`, `renew`, `max_hold`, `hold_at_least` and `reentrant`, which `LockOptions` has
+        with their meaning and what holds without them; the other kinds take `HoldOptions`, all of these but the last.
+        """
+        if not options and not names and type(name) is str:
+            usual = self._settings.options  # nothing to check
+            return Lock(self._engine, self._usual(name), usual)
+        checked = self._checked("a lock", options, LockOptions.__annotations__)
+        return Lock(self._engine, self._mutex((name, *names), checked), checked)
 
     lock = __call__
 
     def _mutex(self, names: tuple[str, ...], options: Options) -> Mutex:
         return Mutex(self._keys, names, fenced=options.fencing)
 
-    def fair(
-        self,
-        name: str,
-        /,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        fencing: bool | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        hold_at_least: Duration = 0.0,
-    ) -> FairLock:
-        """The lock on that name, given in the order in which it was asked for, across processes."""
+    def _checked(
+        self, who: str, given: HoldOptions, known: Mapping[str, object] = HoldOptions.__annotations__
+    ) -> Options:
+        """The client's options with the call's own."""
         settings = self._settings
-        options = settings.options.with_overrides(
-            drift_factor=settings.drift_factor,
-            ttl=ttl,
-            wait=wait,
-            fencing=fencing,
-            renew=renew,
-            max_hold=max_hold,
-            hold_at_least=hold_at_least,
-        )
-        claim = Fair(
-            self._keys,
-            (name,),
-            fenced=options.fencing,
-            place=place_kept(settings.node_timeout),
-        )
-        return FairLock(self._engine, claim, options)
+        if not given:
+            return settings.options
+        check_names(who, given, known)
+        return settings.options.with_overrides(drift_factor=settings.drift_factor, **given)
+
+    def fair(self, name: str, /, **options: Unpack[HoldOptions]) -> FairLock:
+        """The lock on that name, given in the order in which it was asked for, across processes."""
+        checked = self._checked("a fair lock", options)
+        place = place_kept(self._settings.node_timeout)
+        return FairLock(self._engine, Fair(self._keys, (name,), fenced=checked.fencing, place=place), checked)
 
     def latch(
         self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0
@@ -170,80 +146,21 @@ class Redlock:
         kept = positive("retention", retention)
         return Latch(self._engine, self._keys, name, generation, count, kept, self._settings.options)
 
-    def semaphore(
-        self,
-        name: str,
-        /,
-        *,
-        permits: int,
-        count: int = 1,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        fencing: bool | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        hold_at_least: Duration = 0.0,
-    ) -> Semaphore:
+    def semaphore(self, name: str, /, *, permits: int, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
         """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
-        options = self._settings.options.with_overrides(
-            drift_factor=self._settings.drift_factor,
-            ttl=ttl,
-            wait=wait,
-            fencing=fencing,
-            renew=renew,
-            max_hold=max_hold,
-            hold_at_least=hold_at_least,
-        )
-        claim = Slots(self._keys, name, permits, fenced=options.fencing).wanting(count)
-        return Semaphore(self._engine, claim, options)
+        checked = self._checked("a semaphore, beside permits and count,", options)
+        claim = Slots(self._keys, name, permits, fenced=checked.fencing).wanting(count)
+        return Semaphore(self._engine, claim, checked)
 
-    def read(
-        self,
-        name: str,
-        /,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        fencing: bool | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        hold_at_least: Duration = 0.0,
-    ) -> ReadLock:
+    def read(self, name: str, /, **options: Unpack[HoldOptions]) -> ReadLock:
         """That name, shared with other readers."""
-        options = self._settings.options.with_overrides(
-            drift_factor=self._settings.drift_factor,
-            ttl=ttl,
-            wait=wait,
-            fencing=fencing,
-            renew=renew,
-            max_hold=max_hold,
-            hold_at_least=hold_at_least,
-        )
-        return ReadLock(self._engine, Read(self._keys, name, fenced=options.fencing), options)
+        checked = self._checked("a read lock", options)
+        return ReadLock(self._engine, Read(self._keys, name, fenced=checked.fencing), checked)
 
-    def write(
-        self,
-        name: str,
-        /,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        fencing: bool | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        hold_at_least: Duration = 0.0,
-    ) -> WriteLock:
+    def write(self, name: str, /, **options: Unpack[HoldOptions]) -> WriteLock:
         """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
-        options = self._settings.options.with_overrides(
-            drift_factor=self._settings.drift_factor,
-            ttl=ttl,
-            wait=wait,
-            fencing=fencing,
-            renew=renew,
-            max_hold=max_hold,
-            hold_at_least=hold_at_least,
-        )
-        return WriteLock(self._engine, Write(self._keys, name, fenced=options.fencing), options)
+        checked = self._checked("a write lock", options)
+        return WriteLock(self._engine, Write(self._keys, name, fenced=checked.fencing), checked)
 
     def once(
         self,
@@ -258,7 +175,7 @@ class Redlock:
         max_hold: Duration | None = None,
     ) -> Once:
         """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand."""
-        check_template(name)
+        check_template(name, '@redlock.once("report:{tenant}", every=86_400)')
         terms = Terms.checked(
             every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
         )
@@ -298,6 +215,10 @@ class Redlock:
         `using` makes another kind of lock of the name: `redlock.fair`, or `partial(redlock.semaphore, permits=4)`.
         """
         return decorator(self, template, on_conflict, using, options)
+
+    def _stand_in(self) -> Redlock:
+        """What can make locks now, for a decorator to see whether they can be made."""
+        return self
 
     def attach(self, text: str) -> Lease:
         """The lease that `Lease.detach` turned into a text, here or in another process.
@@ -513,6 +434,11 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
     return targets
 
 
+def stand_in() -> Redlock:
+    """A client to see with whether a lock can be made, whatever the settings will be; its locks are never taken."""
+    return Redlock(["redis://stand-in"], drift_factor=0.0)
+
+
 CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets", "_usual"})
 """What a client is made of, and the one from the environment has from its first use on."""
 
@@ -532,6 +458,9 @@ class DefaultRedlock(Redlock):
                 nodes, options = from_environment(os.environ)
                 self.__dict__.update(Redlock(nodes, **options).__dict__)
         return self.__dict__[name]
+
+    def _stand_in(self) -> Redlock:
+        return self if "_settings" in self.__dict__ else stand_in()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

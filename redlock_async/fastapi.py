@@ -20,8 +20,8 @@ from typing import Any, Unpack
 from . import ConfigurationError, Lease, Redlock
 from ._problems import ERRORS, MEDIA_TYPE, Problems
 from ._serving import Recipe, Using, check_client, opened
+from ._settings import LockOptions
 from ._template import BadValueError
-from .locked import LockOptions
 
 try:
     from fastapi import Depends, FastAPI, Request, Response, WebSocket, routing

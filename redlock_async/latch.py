@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from datetime import date
+from uuid import UUID
 
 from ._engine import Engine
 from ._errors import ConfigurationError, LockTimeout, QuorumUnavailable, shown
@@ -227,9 +229,10 @@ def checked(generation: int | str) -> int | str:
     """A generation, or a ConfigurationError: no two generations, of whatever names, are called the same."""
     number = isinstance(generation, int) and not isinstance(generation, bool) and generation.bit_length() <= BITS
     if not number and not (isinstance(generation, str) and generation and GENERATION not in generation):
+        remedy = ": give str(...) of it" if isinstance(generation, date | UUID) else ""
         raise ConfigurationError(
             f"generation is an int of {BITS} bits, or a str that is not empty and has no {GENERATION!r} in it, not "
-            f"{shown(generation)}"
+            f"{shown(generation)}{remedy}"
         )
     return generation
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from ._errors import ConfigurationError, LockTimeout, shown
 from ._primitive import Primitive
-from ._settings import Default, Duration, Options
 from ._template import fields
+from ._using import BY_A_CLIENT, MAKERS, Client, check_options, check_using, made, parts_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,23 +33,6 @@ class LockedOrSkipped(Protocol):
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | None]]:
         """The function under a lock, or None."""
         ...
-
-
-class HoldOptions(TypedDict, total=False):
-    """What every kind of lock takes."""
-
-    ttl: Duration | None
-    wait: Duration | Default | None
-    fencing: bool | None
-    renew: bool
-    max_hold: Duration | None
-    hold_at_least: Duration
-
-
-class LockOptions(HoldOptions, total=False):
-    """What the plain lock takes, and so does its decorator."""
-
-    reentrant: bool
 
 
 Using = Callable[[str], Primitive[Any]]
@@ -78,11 +61,10 @@ def decorator(
     return lambda function: under(make, template, function, on_conflict)
 
 
-def check_template(template: object) -> None:
+def check_template(template: object, example: str = '@redlock.locked("import:{user_id}")') -> None:
     """Raise unless it is a text: `@redlock.locked` without a name would pass the function for one."""
     if not isinstance(template, str):
         what = getattr(template, "__qualname__", None) or shown(template)
-        example = '@redlock.locked("import:{user_id}")'
         raise ConfigurationError(f"the template of a lock's name is a text, not {what}: write {example}")
     if not template:
         raise ConfigurationError("the template of a lock's name must not be empty")
@@ -97,49 +79,19 @@ def maker(
 ) -> Callable[[str], M]:
     """What makes the lock of a name; or a ConfigurationError."""
     check_conflict(on_conflict)
-    if unknown := sorted(options.keys() - LockOptions.__annotations__):
-        raise TypeError(
-            f"locked() takes {', '.join(LockOptions.__annotations__)}, and no {', '.join(unknown)}: what other kinds "
-            "of lock take is given to them, as in using=functools.partial(redlock.semaphore, permits=4)"
-        )
-    if "wait" in options and on_conflict != "wait":
+    check_options(options, using, BY_A_CLIENT)
+    function, arguments, keywords = parts_of(using)
+    if "wait" in (options if using is None else keywords) and on_conflict != "wait":
         raise ConfigurationError(f"wait beside on_conflict={on_conflict!r}, which tries once: leave out one of them")
     if using is None:
-        Options(ttl=1.0, wait=None, fencing=True).with_overrides(drift_factor=0.0, **options)
         return functools.partial(plain, **options)
-    _check_using(using, options)
-    return functools.partial(_made, using, kind)
-
-
-def _check_using(using: object, options: Mapping[str, Any]) -> None:
-    if not callable(using) or inspect.iscoroutinefunction(using):
-        raise ConfigurationError(f"using is what makes a lock of a name, as redlock.fair does, not {shown(using)}")
-    if options:
-        raise ConfigurationError(
-            f"{', '.join(sorted(options))} beside using, which makes the lock by itself: give it the options, as in "
-            "functools.partial(redlock.fair, ttl=30)"
-        )
-    try:
-        inspect.signature(using).bind("name")
-    except TypeError as exc:
-        raise ConfigurationError(
-            f"using is called with a name alone, and {shown(using)} cannot be ({exc}): give it the rest, as in "
-            "functools.partial(redlock.semaphore, permits=4)"
-        ) from None
-    except ValueError as exc:
-        if isinstance(using, functools.partial):
-            raise ConfigurationError(f"using has options that it does not take: {exc}") from None
-        # else it is a built-in that does not tell what it takes
-
-
-def _made(using: Callable[[str], M], kind: type[M], name: str) -> M:
-    lock = using(name)
-    if not isinstance(lock, kind):
-        raise ConfigurationError(
-            f"using made {shown(lock)} of {shown(name)}: it must make a lock, as redlock.fair, redlock.read, "
-            "redlock.write and functools.partial(redlock.semaphore, permits=4) do"
-        )
-    return lock
+    check_using(using, BY_A_CLIENT, "name")
+    client = getattr(function, "__self__", None)
+    if isinstance(client, Client) and not isinstance(client, type) and function.__name__ in MAKERS:
+        # Of any other function nobody knows what else it does, nor what it needs.
+        method = functools.partial(function.__func__, client._stand_in())  # noqa: SLF001 - made for this
+        made(functools.partial(method, *arguments, **keywords), kind, BY_A_CLIENT, "x")
+    return functools.partial(made, using, kind, BY_A_CLIENT)
 
 
 def under(

@@ -20,7 +20,7 @@ LAYERS = (
     ("_errors",),
     ("_quorum", "_keys", "_replies", "_clock", "_wire", "_deadlines", "_forks", "_template", "_problems"),
     ("_world", "_lease", "_fencing", "_settings", "_scripts", "events"),
-    ("_dial", "_identity", "_receivers"),
+    ("_using", "_dial", "_identity", "_receivers"),
     ("_memory",),
     ("_node",),
     ("_fleet",),

@@ -32,7 +32,8 @@ from types import CodeType, ModuleType
 import pytest
 
 import redlock_async
-from redlock_async import LockTimeout, Redlock, RedlockError, blocking
+from redlock_async import LockOptions, LockTimeout, Redlock, RedlockError, blocking
+from redlock_async._settings import Options
 from redlock_async.client import DefaultRedlock
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -302,11 +303,8 @@ def test_every_variable_is_read():
 def test_lock_options_are_those_of_the_call():
     """The second table and the client's own three are what a lock takes."""
     shown = {code(row[0]): ast.literal_eval(code(row[1])) for row in table("| option | default | what it does |")}
-    taken = {
-        name: each.default
-        for name, each in inspect.signature(Redlock.__call__).parameters.items()
-        if each.kind is each.KEYWORD_ONLY and name not in {"ttl", "wait", "fencing"}
-    }
+    defaults = {name: each.default for name, each in inspect.signature(Options.with_overrides).parameters.items()}
+    taken = {name: defaults[name] for name in LockOptions.__annotations__ if name not in {"ttl", "wait", "fencing"}}
     assert shown == taken
 
 
@@ -405,8 +403,8 @@ async def every_other_kind(redlock, other):
         waiting = [asyncio.create_task(other.fair("orders:1", ttl=1).acquire()) for _ in range(3)]
         await asyncio.sleep(0.7)  # one sign of life
         waiting[1].cancel()
-    for task in (waiting[0], waiting[2]):
-        await (await task).release()
+    for served in asyncio.as_completed((waiting[0], waiting[2])):  # they drew their tickets at the same time
+        await (await served).release()
     for fencing in (True, False):
         async with (
             redlock.read("orders:1", ttl=1, fencing=fencing) as lease,

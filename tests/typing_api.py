@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, assert_type
+from typing import Annotated, Any, Literal, Unpack, assert_type
 
 from aiohttp import web
 from fastapi import Depends, FastAPI
@@ -18,12 +18,15 @@ from redlock_async import (
     Answer,
     ConfigurationError,
     Event,
+    FairLock,
     Health,
     Holder,
+    HoldOptions,
     KeyConflict,
     Lease,
     Lock,
     LockLost,
+    LockOptions,
     LockRecord,
     LockTimeout,
     NodeStatus,
@@ -117,6 +120,16 @@ async def options() -> None:
     assert_type(lock, Lock)
     assert_type(redlock.lock("x", "y", ttl=None), Lock)
     assert_type(lock.names, tuple[str, ...])
+
+
+def handed_on(name: str, **options: Unpack[HoldOptions]) -> FairLock:
+    """A function of one's own takes what a lock takes."""
+    return redlock.fair(name, **options)
+
+
+def handed_on_with_defaults(name: str, **options: Unpack[LockOptions]) -> Lock:
+    """And may have other defaults."""
+    return redlock(name, **LockOptions(ttl=30, max_hold=600) | options)
 
 
 async def by_hand(lock: Lock) -> None:
@@ -271,6 +284,9 @@ async def wrong_calls(service: Service) -> None:
     await nightly(42)  # type: ignore[arg-type] # as it was before it was decorated
     redlock()  # type: ignore[call-arg] # a lock has a name
     redlock("x", tll=5)  # type: ignore[call-arg] # no such option
+    redlock.fair("x", reentrant=True)  # type: ignore[call-arg] # of the plain lock alone
+    redlock.semaphore("x", permits=4, tll=5)  # type: ignore[call-arg] # no such option
+    redlock.read("x", max_hold="5")  # type: ignore[arg-type] # a text for a duration
     redlock(b"x")  # type: ignore[arg-type] # a name is text
     redlock("x", ttl="5")  # type: ignore[arg-type] # a text for a duration
 

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from uuid import UUID
 
 import pytest
 
@@ -199,6 +200,9 @@ async def test_bad_arguments(nodes):
                 redlock.latch("x", count=1, retention=retention)
         for generation in (True, 1.0, 1 << 64, "", "a#b", b"a", ()):
             with pytest.raises(ConfigurationError, match="generation is an int of 64 bits, or a str"):
+                redlock.latch("x", count=1, generation=generation)
+        for generation in (datetime.now(UTC), datetime.now(UTC).date(), UUID(int=7)):
+            with pytest.raises(ConfigurationError, match=r"generation is .*, not .*: give str\(\.\.\.\) of it$"):
                 redlock.latch("x", count=1, generation=generation)
         for name in (3, ""):
             with pytest.raises(ConfigurationError, match="name"):

@@ -240,13 +240,26 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
         (("x",), {"using": Redlock.fair, "ttl": 3}, "ttl beside using"),
         (("x",), {"using": redlock_async.redlock.fair}, "that of the class, as Redlock.fair"),
         (("x",), {"using": partial(redlock_async.redlock.semaphore, permits=4)}, "that of the class"),
-        (("x",), {"timeout": 3}, "no option timeout, but ttl"),
+        (("x",), {"using": redlock_async.redlock}, "that of the class"),
+        (("x",), {"using": Redlock.fair, "reentrant": True}, "leave out reentrant, which only the plain lock takes"),
+        (("x",), {"using": Redlock.latch}, r"called with a client and a name alone, and Redlock\.latch cannot be"),
+        (("x",), {"using": lambda _: None}, "called with a client and a name alone"),
+        (("x",), {"using": partial(Redlock.latch, count=2)}, r"using made .*must make a lock, as Redlock\.fair"),
+        (("x",), {"using": partial(Redlock.semaphore, permits=0)}, "permits must be"),
+        (("x",), {"using": partial(Redlock.semaphore, permit=2)}, r"gives permit to Redlock\.semaphore.* but permits"),
+        (("x",), {"using": partial(Redlock.read, ttl=-1)}, "ttl must be"),
     ],
 )
 def test_a_mistake_is_an_error_where_it_is_written(arguments, options, says):
     """As the module is imported."""
     with pytest.raises(ConfigurationError, match=says):
         Locked(*arguments, **options)
+
+
+def test_an_option_that_there_is_not_is_a_type_error():
+    """As for any function, and as for the client's own decorator."""
+    with pytest.raises(TypeError, match=r"takes ttl, .*, and no timeout: .*partial\(Redlock.semaphore, permits=4\)"):
+        Locked("x", timeout=3)
 
 
 @pytest.mark.asyncio
@@ -277,12 +290,19 @@ def test_a_lock_without_depends_is_named_by_fastapi():
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("using", [Redlock.latch, lambda *_: None, partial(Redlock.semaphore, permits=0)])
-async def test_what_makes_no_lock_keeps_the_application_from_starting(using, nodes):
-    """It is tried when the client is there."""
+@pytest.mark.parametrize(
+    ("using", "says"),
+    [
+        (lambda *_: None, "using made None"),
+        (lambda client, name: client.latch(name, count=1), "using made <Latch"),
+        (lambda client, name: client.semaphore(name, permits=0), "permits must be"),
+    ],
+)
+async def test_what_makes_no_lock_keeps_the_application_from_starting(using, says, nodes):
+    """What is a function of one's own is tried when the client is there."""
     app = application(nodes)
     app.get("/", dependencies=[Locked("x", using=using)])(lambda: None)
-    with pytest.raises((ConfigurationError, TypeError)):
+    with pytest.raises(ConfigurationError, match=says):
         async with calling(app):
             raise NotImplementedError
 

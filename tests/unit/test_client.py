@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import logging
 import traceback
+from functools import partial
 
 import pytest
 import redis.asyncio
 
 import redlock_async
-from redlock_async import ConfigurationError, Lock, Redlock, client
+from redlock_async import ConfigurationError, HoldOptions, Lock, Redlock, blocking, client
 from redlock_async.client import DefaultRedlock
 
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -67,6 +68,22 @@ def test_nodes_may_be_clients_and_pools_and_any_iterable():
 def test_one_string_is_no_list_of_nodes(nodes):
     """It would be taken for a node a letter."""
     assert "nodes is a list of URLs" in refusal(Redlock, nodes)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"redis://:{SECRET}@a:1,redis://:{SECRET}@b:2", "redis://a,redis://b", "redis://a/0, rediss://b/0",
+        "redis://a:1 redis://b:2", "unix:///run/a.sock,unix:///run/b.sock", "redis://a;redis://b",
+    ],
+)  # fmt: skip
+def test_several_urls_in_one_text_are_told_apart_from_a_bad_one(text):
+    """As in Redlock([os.environ["REDLOCK_NODES"]]). Some of them would be taken for one master."""
+    message, printed = refusal(Redlock, [text])
+    assert "give separate URLs, one each" in message
+    assert "Redlock.from_env()" in message
+    assert "port" not in message
+    assert SECRET not in printed.replace(f"SECRET = {SECRET!r}", "")
 
 
 @pytest.mark.parametrize("nodes", [[], (), {}, iter([])])
@@ -269,6 +286,45 @@ def test_a_misspelt_option_is_a_type_error():
     for call in (lambda: Redlock(URLS, tll=5), lambda: Redlock(URLS)("x", tll=5)):
         with pytest.raises(TypeError, match="tll"):
             call()
+
+
+HELD = "ttl, wait, fencing, renew, max_hold, hold_at_least"
+
+
+@pytest.mark.parametrize("make", [Redlock, blocking.Redlock])
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        ("__call__", {"tll": 5}, f"a lock takes {HELD}, reentrant, and no tll"),
+        ("lock", {"permits": 5, "count": 1, "ttl": 3}, f"a lock takes {HELD}, reentrant, and no count, permits"),
+        ("fair", {"reentrant": True}, f"a fair lock takes {HELD}, and no reentrant"),
+        ("read", {"tll": 5}, f"a read lock takes {HELD}, and no tll"),
+        ("write", {"drift_factor": 0.1}, f"a write lock takes {HELD}, and no drift_factor"),
+        (
+            "semaphore",
+            {"permits": 2, "permit": 2},
+            f"a semaphore, beside permits and count, takes {HELD}, and no permit",
+        ),
+    ],
+)
+def test_a_misspelt_option_is_told_with_those_that_there_are(make, kind, given, says):
+    """Of each kind, and the same for threads."""
+    with pytest.raises(TypeError) as caught:
+        getattr(make(URLS), kind)("x", **given)
+    assert str(caught.value) == says
+
+
+def test_no_option_is_dropped_on_its_way():
+    """What a lock of each kind is made with is what was given, or else the client's."""
+    given = {"ttl": 7, "wait": None, "fencing": False, "renew": False, "max_hold": 5, "hold_at_least": 3}
+    assert set(given) == set(HoldOptions.__annotations__)
+    client = Redlock(URLS)
+    for make in (client, client.fair, client.read, client.write, partial(client.semaphore, permits=2)):
+        made = make("x", **given)
+        assert {name: getattr(made._options, name) for name in given} == given
+        assert made._claim.fenced is False
+        assert make("x")._options is client._settings.options
+    assert client("x", "y", reentrant=True)._options.reentrant
 
 
 # Loops

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from redlock_async import ConfigurationError, FairLock, LockTimeout, QuorumUnavailable, Redlock, blocking, redlock
+from redlock_async.client import DefaultRedlock
 from redlock_async.locked import check_conflict, under
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -277,6 +278,81 @@ async def test_what_makes_the_lock_is_given_the_name(monkeypatch):
     await locked(2)
     assert names == ["import:1", "import:2"]
     assert taken == [("FairLock", ("import:1",), 0), ("FairLock", ("import:2",), 0)]
+
+
+CLIENTS = {
+    "asyncio": lambda: Redlock(NODES),
+    "threads": lambda: blocking.Redlock(NODES),
+    "asyncio, from the environment": DefaultRedlock,
+    "threads, from the environment": blocking.DefaultRedlock,
+}
+
+
+@pytest.fixture(params=CLIENTS.values(), ids=CLIENTS)
+def any_client(request, monkeypatch):
+    """With settings, or without any that could be read yet."""
+    monkeypatch.delenv("REDLOCK_NODES", raising=False)
+    return request.param()
+
+
+@pytest.mark.parametrize(
+    ("using", "says"),
+    [
+        (lambda client: partial(client.semaphore, permits=0), "permits must be from 1"),
+        (lambda client: partial(client.semaphore, permits="2"), "permits is a whole number, not '2'"),
+        (lambda client: partial(client.semaphore, permits=2, count=3), "count must be from 1 to .* 2 permits, not 3"),
+        (lambda client: partial(client.fair, ttl=-1), "ttl must be from"),
+        (lambda client: partial(client.lock, reentrant=1), "reentrant is True or False"),
+        (lambda client: partial(client.latch, count=2), "using made .*: it must make a lock, as redlock.fair"),
+        (lambda client: partial(client.once, every=20), "using made .*: it must make a lock, as redlock.fair"),
+        (lambda client: partial(client.semaphore, permit=2), r"gives permit to Redlock\.semaphore, .* but permits"),
+        (lambda client: partial(partial(client.fair, ttl=3), tll=3), r"using gives tll to Redlock\.fair"),
+        (lambda client: client.semaphore, r"Redlock\.semaphore cannot be \(missing .*'permits'\): give it the rest"),
+    ],
+)
+def test_what_makes_the_lock_is_tried_when_decorating(using, says, any_client):
+    """Where it is a client's own, which connects nothing; also before there are settings, and without reading any."""
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        any_client.locked("import:{user_id}", using=using(any_client))
+    assert NODES[0].removeprefix("redis://") not in str(caught.value)
+
+
+def test_what_makes_a_good_lock_is_taken(any_client):
+    """Of every kind, whatever the settings will be; the client that it is tried with stays as it is."""
+    before = repr(any_client)
+    for using in (
+        any_client, any_client.lock, any_client.fair, any_client.write, partial(any_client.read, ttl=0.01, wait=3),
+        partial(any_client.semaphore, permits=4, count=4, fencing=False), partial(any_client.lock, reentrant=True),
+    ):  # fmt: skip
+        any_client.locked("import:{user_id}", using=using)
+    assert repr(any_client) == before
+
+
+@pytest.mark.parametrize("using", ["force_release", "inspect"])
+def test_what_would_do_something_is_not_tried(using, monkeypatch):
+    """Of an operator's method, given by mistake."""
+    called = []
+    monkeypatch.setattr(blocking.Redlock, using, lambda _, name: called.append(name))
+    blocking.Redlock(NODES).locked("x", using=getattr(blocking.Redlock(NODES), using))
+    assert called == []
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "raise"])
+def test_a_wait_is_refused_beside_an_answer_that_tries_once(on_conflict, any_client):
+    """Given to another kind of lock as well as directly."""
+    for given in ({"wait": 3}, {"using": partial(any_client.fair, wait=3)}):
+        with pytest.raises(ConfigurationError, match=f"wait beside on_conflict='{on_conflict}', which tries once"):
+            any_client.locked("x", on_conflict=on_conflict, **given)
+        any_client.locked("x", **given)
+
+
+def test_an_option_that_only_the_plain_lock_takes_is_not_to_be_given_to_another(any_client):
+    """The remedy is one that works."""
+    with pytest.raises(ConfigurationError, match=r"^reentrant beside using, .*: leave out reentrant, which o") as one:
+        any_client.locked("x", using=any_client.fair, reentrant=True)
+    assert "partial" not in str(one.value)
+    with pytest.raises(ConfigurationError, match=r"^reentrant, ttl beside using.*partial\(.*ttl=30\); leave out"):
+        any_client.locked("x", using=any_client.fair, reentrant=True, ttl=3)
 
 
 # Calling

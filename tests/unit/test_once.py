@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from redlock_async import ConfigurationError, Lease, LockTimeout, Once, QuorumUnavailable, Redlock, redlock
+from redlock_async import ConfigurationError, Lease, LockTimeout, Once, QuorumUnavailable, Redlock, blocking, redlock
 from redlock_async._settings import LONGEST_TTL, Options
 from redlock_async.once import Terms
 
@@ -97,6 +97,16 @@ async def test_by_hand_the_name_is_whole():
     """Nobody fills a template in, and a name with its fields in it would be one name for all tenants."""
     with pytest.raises(ConfigurationError, match=r"'report:\{tenant\}' needs tenant"):
         await Redlock(NODES).once("report:{tenant}", every=60).try_acquire()
+
+
+@pytest.mark.parametrize("name", [b"x", None, 7, job])
+@pytest.mark.parametrize("client", [redlock, blocking.redlock])
+def test_a_name_that_is_no_text_is_told_how_to_write_once(client, name):
+    """Not `locked`."""
+    with pytest.raises(
+        ConfigurationError, match=r'is a text, not .*: write @redlock\.once\("report:\{tenant\}", every='
+    ):
+        client.once(name, every=60)
 
 
 class Fake:
