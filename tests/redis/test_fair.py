@@ -387,6 +387,38 @@ async def test_nodes_that_disagree_on_tickets_are_levelled(nodes, eyes, eventual
             await lease.release()
 
 
+async def test_a_place_is_stored_at_once_and_not_for_ever(nodes, eyes, eventually):
+    """Of every waiter of a process, not only of its first; and a process that dies leaves nothing behind."""
+    key, kept = "redlock-async:queue:{x}", "redlock-async:queue-kept:{x}"
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        held = await redlock.fair("x").acquire()
+        tasks = []
+        for number in range(3):
+            tasks.append(asyncio.create_task(other.fair("x").acquire()))
+            await eventually(lambda: [eye.zcard(key) for eye in eyes.clients] == [number + 1] * 5, within=0.2)  # noqa: B023 - awaited here
+            lasts = [eye.pttl(each) for eye in eyes.clients for each in (key, kept)]
+            assert min(lasts) > 0, "for ever"
+        await held.release()
+        for task in tasks:
+            await (await asyncio.wait_for(task, 1)).release()
+
+
+async def test_who_waited_is_not_overtaken_where_tickets_were_lost(nodes, eyes, eventually):
+    """They begin anew at the time, not at one."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        held = await one.fair("x").acquire()
+        (first,) = await queue_up([one], eyes, eventually)
+        for eye in eyes.clients:
+            eye.delete("redlock-async:ticket:{x}")
+        second = asyncio.create_task(two.fair("x").acquire())
+        await eventually(lambda: places(eyes, "redlock-async:queue:{x}") == 2)
+        await held.release()
+        lease = await asyncio.wait_for(first, 1)
+        assert not second.done()
+        await lease.release()
+        await (await asyncio.wait_for(second, 1)).release()
+
+
 async def test_a_lost_place_is_put_back(nodes, eyes, eventually):
     """Nodes that were flushed learn who waits from the next sign of life, in the same order."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:

@@ -819,6 +819,26 @@ async def test_the_number_is_changed_while_nodes_are_down(cluster):
 
 
 @pytest.mark.asyncio
+async def test_a_change_does_not_count_masters_that_may_have_forgotten_a_slot(cluster):
+    """They know of none beyond the new number, because they know of nothing."""
+    async with Redlock(cluster.urls) as redlock, Redlock(cluster.urls, node_timeout=0.1) as operator:
+        held = await redlock.semaphore("x", permits=2).acquire(count=2)
+        await operator.status()
+        await asyncio.sleep(0.05)  # until what is new is younger than what is not
+        for index in (0, 1):
+            cluster.kill(index)
+        for index in (2, 3):
+            cluster.restart(index)
+        async with asyncio.timeout(5):
+            while [node.up for node in await operator.status()] != [False, False, True, True, True]:
+                pass
+        with pytest.raises(QuorumUnavailable, match="too few masters could vote"):
+            await operator.change_permits("x", 3)
+        with contextlib.suppress(LockLost, QuorumUnavailable):
+            await held.release()
+
+
+@pytest.mark.asyncio
 async def test_a_number_that_cannot_be_set(nodes):
     """Refused before anything is asked."""
     redlock = Redlock(nodes)
@@ -989,6 +1009,22 @@ async def test_slots_are_renewed_at_maxmemory(cluster):
 
 
 @pytest.mark.asyncio
+async def test_a_master_that_cannot_store_the_number_does_not_count(cluster):
+    """There another number could come in beside the slot, which it has."""
+    async with Redlock(cluster.urls) as redlock:
+        lease = await redlock.semaphore("x", permits=4).acquire()
+        await lease.extend()
+        assert lease.margin == 2
+        for url in cluster.urls[:2]:
+            with contextlib.closing(redis.Redis.from_url(url)) as eye:
+                eye.delete("redlock-async:semaphore:{x}")
+                eye.config_set("maxmemory", "1")
+        await lease.extend(1)  # less than the slot has left: nothing else is written
+        assert lease.margin == 0
+        await lease.release()
+
+
+@pytest.mark.asyncio
 async def test_extend_and_release(nodes):
     """As for the lock."""
     async with Redlock(nodes) as redlock:
@@ -1033,6 +1069,22 @@ async def test_a_slot_lost_on_one_node_is_set_again(nodes, eyes, eventually):
         await eventually(lambda: lease.margin == 2)
         eyes.clients[0].flushdb()
         await eventually(lambda: len(taken(eyes)) == 5 and min(numbers(eyes)) > 0)
+        assert lease.valid
+
+
+@pytest.mark.asyncio
+async def test_a_slot_is_not_set_again_where_others_mean_another_number(nodes, eyes, eventually):
+    """A node that has lost it, and has been told of another number since: there it might be one too many."""
+    async with Redlock(nodes, ttl=0.6) as redlock, redlock.semaphore("x", permits=2) as lease:
+        await eventually(lambda: lease.margin == 2)
+        others, lost = eyes.clients[0], eyes.clients[1]
+        for eye in (others, lost):
+            eye.flushdb()
+        others.set("redlock-async:semaphore:{x}", "1", px=5000)
+        await eventually(lambda: {index for index, _ in taken(eyes)} == {1, 2, 3, 4})
+        await asyncio.sleep(0.5)  # a renewal, and another
+        assert {index for index, _ in taken(eyes)} == {1, 2, 3, 4}
+        assert others.get("redlock-async:semaphore:{x}") == b"1"
         assert lease.valid
 
 

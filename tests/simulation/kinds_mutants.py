@@ -10,7 +10,6 @@ from redlock_async import (
     _engine,
     _latch,
     _line,
-    _node,
     _permits,
     _queue,
     _readwrite,
@@ -31,17 +30,6 @@ WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
 def readers_are_not_told_that_they_are_freed():
     """They learn of it at their next renewal."""
     with rewritten("read_extend", ("redis.call('EXISTS', KEYS[3 * i])", "")):
-        yield
-
-
-@mutant("forced", "readers and writers")
-def readers_that_were_freed_come_back():
-    """With the next one that joins where the lock key is gone."""
-    with (
-        rewritten("read_acquire", ("  redis.call('DEL', readers)\n", "")),
-        rewritten("read_secure", ("    redis.call('DEL', readers)\n", "")),
-        rewritten("write_acquire", ("redis.call('DEL', readers)\n", "")),
-    ):
         yield
 
 
@@ -415,36 +403,9 @@ def a_change_that_failed_is_not_taken_back():
 
 
 @mutant("semaphore")
-def a_slot_is_set_again_under_another_number():
-    """Where a node has lost it, and others have come since with another number of permits."""
-    with rewritten("semaphore_secure", ("if bound and (set or bound) ~= ARGV[4] then return 0 end", "")):
-        yield
-
-
-@mutant("semaphore", "bare majority")
-def a_change_of_permits_counts_nodes_that_have_forgotten():
-    """They have no slot beyond the new number, as far as they know."""
-    with patch.object(_permits, "_votes", lambda _engine, taken: len(taken)):
-        yield
-
-
-@mutant("semaphore")
 def what_is_taken_back_is_no_number_at_all():
     """A change that failed leaves none where there was one, also where slots are held."""
     with rewritten("semaphore_unchange", ("if ARGV[2] == '' then", "if true then")):
-        yield
-
-
-@mutant("semaphore")
-def who_is_not_heard_of_keeps_a_number_that_was_taken_back():
-    """Only those that answer are told."""
-    take_back = _permits._take_back
-
-    def of_those_that_answer(*arguments):
-        with patch.object(_node.Node, "tell", lambda *_: None):
-            return take_back(*arguments)
-
-    with patch.object(_permits, "_take_back", of_those_that_answer):
         yield
 
 
@@ -585,48 +546,6 @@ def a_vote_costs_the_place():
 
 
 @mutant("fair")
-def tickets_begin_anew():
-    """On a node that has lost them, and so ahead of all who wait."""
-    with rewritten("fair_ticket", ("or time[1] * 1000000 + time[2]", "or 1")):
-        yield
-
-
-@mutant("fair")
-def a_place_is_kept_for_one_who_has_left():
-    """A sign of life is sent again behind its leaving."""
-    with patch.object(_line.Keep, "may_send_again", lambda self, bit: bool(self._open & bit)):
-        yield
-
-
-@mutant("fair")
-def a_place_is_sent_with_the_next_sign_of_life_only():
-    """Not as soon as there is a ticket."""
-    join = _line.Line.join
-
-    def joined(self, claim):
-        self.keep = lambda _claims: None
-        join(self, claim)
-        del self.keep
-
-    with patch.object(_line.Line, "join", joined):
-        yield
-
-
-@mutant("fair")
-def who_becomes_the_first_by_an_attempt_is_not_told():
-    """Of another one, which has found those before it dead."""
-    with rewritten("fair_acquire", ("if head ~= was then wake(head) end", "")):
-        yield
-
-
-@mutant("fair")
-def who_is_cut_off_keeps_its_place():
-    """On a minority, and with one node more down nobody else has a majority."""
-    with patch.object(_line.Line, "heard", property(lambda _self: True)):
-        yield
-
-
-@mutant("fair")
 def the_first_wakes_nobody_here():
     """Those of its own process who wait behind it are not called."""
     with patch.object(_line.Line, "_call", lambda _self, _claim: None):
@@ -717,20 +636,6 @@ def latch_wake_up_is_lost():
         patch.object(latch.Watch, "freed", lambda *_: None),
         patch.object(latch.Watch, "wake", lambda *_: None),
     ):
-        yield
-
-
-@mutant("latch")
-def what_was_written_back_ends_the_watch():
-    """No node reports to us what comes after that."""
-    with patch.object(_latch.Seen, "mended", property(lambda _self: False, lambda _self, _value: None)):
-        yield
-
-
-@mutant("latch")
-def news_in_a_late_answer_are_told_nobody():
-    """Those who wait look by themselves, every few seconds."""
-    with patch.object(_latch.Look, "concluded", lambda _self: None):
         yield
 
 

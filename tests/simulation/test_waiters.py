@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from redlock_async import ConfigurationError, LockTimeout, Redlock, _contest
+from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, _contest
 from redlock_async._wire import pack
 from redlock_async.testing.simulation import Simulation
 
@@ -393,3 +393,71 @@ def test_who_waits_behind_others_of_its_process_is_told_who_is_in_the_way_now(ki
         waiting.result()
     assert [holder for holder, _ in told] == ["bob"] * 4
     assert all(6 < left < 10 for _, left in told)
+
+
+def test_who_reads_again_does_not_queue_behind_those_who_wait_for_its_first_lease():
+    """An attempt that fails for another reason changes nothing of that: it would wait for itself for ever."""
+    entered = []
+
+    async def reads_again():
+        async with Redlock(simulation.urls, ttl=30) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1 - simulation.now)
+            async with redlock.read("x"):
+                await asyncio.sleep(5 - simulation.now)
+                other = asyncio.create_task(reads(redlock))
+                await asyncio.sleep(6 - simulation.now)
+                async with redlock.read("x", wait=100):
+                    entered.append(("again", simulation.now))
+            await other
+
+    async def reads(redlock):
+        async with redlock.read("x", wait=None):
+            entered.append(("another task", simulation.now))
+
+    async def writes():
+        async with Redlock(simulation.urls, ttl=30) as redlock:
+            await redlock.status()
+            await asyncio.sleep(4 - simulation.now)
+            async with redlock.write("x", wait=None):
+                entered.append(("writer", simulation.now))
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        reading, writing = simulation.process(reads_again), simulation.process(writes)
+        for machine in (0, 1):
+            simulation.at(5.99, simulation.black_hole, machine, reading)
+            simulation.at(6.4, simulation.heal, machine)
+        simulation.run(200)
+        for process in (reading, writing):
+            process.result()
+    assert [who for who, _ in entered] == ["again", "writer", "another task"]
+    assert entered[0][1] < 7
+
+
+@pytest.mark.parametrize("lost", ["the answers", "what was asked"])
+def test_a_change_of_permits_that_was_not_answered_is_taken_back_where_it_was_heard(lost):
+    """By masters that may have stored it, or do so later: a majority of them, say."""
+
+    async def change():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1 - simulation.now)
+            with pytest.raises(QuorumUnavailable):
+                await redlock.change_permits("x", 3)
+            await asyncio.sleep(10)
+
+    stored = b"redlock-async:semaphore:{x}"
+    seen = []
+    with Simulation(nodes=3, latency=lambda _: 0.01, seed=1) as simulation:
+        operator = simulation.process(change)
+        # It has looked, and asks; or is about to.
+        at, fault = (1.025, simulation.hold_replies) if lost == "the answers" else (1.015, simulation.hold)
+        for machine in (0, 1):
+            simulation.at(at, fault, machine, operator)
+            simulation.at(3, simulation.heal, machine)
+        look = [machine.master for machine in simulation.machines]
+        simulation.at(1.05, lambda: seen.append([stored in master.keys() for master in look]))  # noqa: SIM118 - a method
+        simulation.run(20)
+        operator.result()
+        assert seen == [[lost == "the answers"] * 2 + [True]]
+        assert not any(stored in master.keys() for master in look)  # noqa: SIM118 - a method
