@@ -258,7 +258,6 @@ class Released(Round):
             return
         if self._watch is not None:
             self._watch.asked = reached
-        dialect, packed = None, b""
         for node in nodes:
             bit = node.bit
             self._open |= bit
@@ -268,10 +267,7 @@ class Released(Round):
                 node.clean_later(command)
                 self._fail(node.index, node.cause)
             else:
-                if node.dialect is not dialect:
-                    dialect = node.dialect
-                    packed = command.pack(dialect)
-                wire.send(packed, receiver)
+                wire.send(command.pack(node.dialect), receiver)
 
     def deliver(self, node: int, reply: object) -> None:
         bit = 1 << node

@@ -22,7 +22,7 @@ from ._keys import Keys
 from ._lease import Phase
 from ._masters import Masters
 from ._node import Address, Node
-from ._own import advice, refuse_to_wait_for_oneself
+from ._own import advice, refuse_to_wait_for_oneself, warn_of_waiting_for_oneself
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
@@ -181,6 +181,8 @@ class Engine:
             refuse_to_wait_for_oneself(self, claim)
         started = self.now()
         deadline = None if options.wait is None else started + options.wait
+        if deadline is None and self.held:
+            warn_of_waiting_for_oneself(self, claim)
         try:
             if not self.masters.usable:
                 await self.start(options.wait)

@@ -31,6 +31,11 @@ def shown(value: object) -> str:
     return line(text, 80) if len(text) <= 80 else line(text, 77) + "..."  # noqa: PLR2004 - as much as is looked at
 
 
+def by_node(causes: Mapping[str, Exception]) -> str:
+    """What each node answered instead of a vote, as it stands in a message."""
+    return "; ".join(f"{label}: {cause}" for label, cause in causes.items())
+
+
 class RedlockError(Exception):
     """Root of everything this library raises."""
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from ._aside import Aside
 from ._contest import owner_of
 from ._engine import Engine
-from ._errors import ConfigurationError, KeyConflict, QuorumUnavailable, shown
+from ._errors import ConfigurationError, KeyConflict, QuorumUnavailable, by_node, shown
 from ._keys import LONGEST_NAME, RESERVED, Keys
 from ._readwrite import READERS
 from ._records import Context, LockRecord, Panel, Seen, confirmed, joined
@@ -156,8 +156,7 @@ class Look:
                 good.append((aside, answer))
         self._asides = [aside for aside, _ in good]
         if len(good) < self._engine.needed:
-            each = "; ".join(f"{label}: {cause}" for label, cause in self._causes.items())
-            raise QuorumUnavailable(f"too few masters answer ({each})", nodes=self._causes)
+            raise QuorumUnavailable(f"too few masters answer ({by_node(self._causes)})", nodes=self._causes)
         return [answer for _, answer in good]
 
     # Which names

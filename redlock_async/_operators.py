@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from ._contest import owner_of
 from ._engine import Engine
-from ._errors import KeyConflict, QuorumUnavailable, RedlockError
+from ._errors import KeyConflict, QuorumUnavailable, RedlockError, by_node
 from ._keys import Keys
 from ._node import Node
 from ._scripts import Call
@@ -234,6 +234,6 @@ async def ask_all(engine: Engine, name: str, ask: Callable[[Node], Coroutine[Any
         for label, cause in causes.items():
             if isinstance(cause, KeyConflict):
                 raise KeyConflict(f"{name!r} on {label}: {cause}", names=(name,))
-        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
-        raise QuorumUnavailable(f"{name!r}: too few masters answer ({each})", names=(name,), nodes=causes)
+        message = f"{name!r}: too few masters answer ({by_node(causes)})"
+        raise QuorumUnavailable(message, names=(name,), nodes=causes)
     return [answer for answer in answers if not isinstance(answer, BaseException)]

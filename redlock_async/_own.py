@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from ._claim import Claim
 from ._errors import ConfigurationError
 from ._holding import Caller, Holding, caller, kind_of
+from .events import logger
 
 
 class Kept(Protocol):
@@ -40,6 +41,16 @@ def refuse_to_wait_for_oneself(kept: Kept, claim: Claim) -> None:
             "start and downgrade()",
             names=claim.names,
         )
+
+
+def warn_of_waiting_for_oneself(kept: Kept, claim: Claim) -> None:
+    """Log it for one who waits without an end, and will be told by no error.
+
+    It is none in itself: somebody else may be about to release that lease.
+    """
+    others_may_leave = claim.kind == "semaphore" and not claim.exclusive
+    if not others_may_leave and (why := advice(kept, claim)):
+        logger.warning("waiting without an end for %s, which is held%s", ", ".join(map(repr, claim.names)), why)
 
 
 def advice(kept: Kept, claim: Claim) -> str:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import cast
 
 from ._engine import Engine
-from ._errors import LockTimeout, QuorumUnavailable
+from ._errors import LockTimeout, QuorumUnavailable, by_node
 from ._node import Node
 from ._operators import Holder, ask_all, most_named, read_freed, read_holder
 from ._scripts import Call
@@ -155,8 +155,8 @@ async def change_permits(engine: Engine, name: str, key: bytes, permits: int) ->
         raise _in_the_way(engine, name, permits, beyond)
     if len(taken) >= engine.needed:
         causes = {node.label: node.abstains for node in engine.nodes if node.abstains is not None}
-        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
-        raise QuorumUnavailable(f"{name!r}: too few masters could vote ({each})", names=(name,), nodes=causes)
+        message = f"{name!r}: too few masters could vote ({by_node(causes)})"
+        raise QuorumUnavailable(message, names=(name,), nodes=causes)
     raise LockTimeout(
         f"could not change {name!r} to permits={permits}: somebody else changed it at the same time", names=(name,)
     )

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ._claim import Claim
-from ._errors import QuorumUnavailable
+from ._errors import QuorumUnavailable, by_node
 from ._extension import Clients, Extension, Request
 from ._holding import Holding
 from ._lease import FIRST_LOOK, Phase, Step
@@ -165,9 +165,8 @@ class Renewals:
 
     def _unconfirmed(self, holding: Holding) -> QuorumUnavailable:
         causes = {node.label: node.cause for node in self._clients.nodes if not node.ready}
-        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
         return QuorumUnavailable(
-            f"too few masters confirmed the lease on {holding.shown} within its ttl ({each})",
+            f"too few masters confirmed the lease on {holding.shown} within its ttl ({by_node(causes)})",
             names=holding.claim.names,
             nodes=causes,
         )

@@ -12,7 +12,7 @@ from random import Random
 from typing import ClassVar, Protocol, TypeVar
 
 from ._deadlines import Deadlines
-from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable, RedlockError
+from ._errors import ConfigurationError, KeyConflict, NodeDenied, QuorumUnavailable, RedlockError, by_node
 from ._fleet import Fleet
 from ._node import Node
 from ._quorum import Tally, Verdict
@@ -89,7 +89,6 @@ class Round(Tally):
         if not asked and (every := self._voters.nodes.send_all(command, receiver)):
             self.reached = self._open = every
             return
-        dialect, packed = None, b""
         for node in self._voters.nodes:
             bit = node.bit
             if asked & bit:
@@ -100,10 +99,7 @@ class Round(Tally):
                 self._fail(node.index, node.cause)
                 continue
             self.reached |= bit
-            if node.dialect is not dialect:  # nodes are mostly of one kind, and then the bytes are the same
-                dialect = node.dialect
-                packed = command.pack(dialect)
-            wire.send(packed, receiver)
+            wire.send(command.pack(node.dialect), receiver)
 
     def ask(self, node: Node) -> None:
         """Send to one node; a node that is down has failed at once."""
@@ -212,10 +208,9 @@ class Round(Tally):
         """The failures of this round as one error that names each node; `did` is what too few masters did."""
         nodes = self._voters.nodes
         causes = {nodes[index].label: cause for index, cause in sorted(self.causes.items())}
-        each = "; ".join(f"{label}: {cause}" for label, cause in causes.items())
         number = self.asked - self.failed if did == "could vote" else self.granted
         return QuorumUnavailable(
-            f"{what}: only {number} of {self.asked} masters {did} and {self.needed} are needed ({each})",
+            f"{what}: only {number} of {self.asked} masters {did} and {self.needed} are needed ({by_node(causes)})",
             names=names,
             nodes=causes,
         )

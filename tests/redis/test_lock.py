@@ -1,6 +1,7 @@
 """What a lock does while nothing fails."""
 
 import asyncio
+import contextlib
 import gc
 import time
 import warnings
@@ -799,3 +800,34 @@ async def test_a_ttl_in_milliseconds_is_warned_of_and_can_be_forgotten(nodes, ey
             eye.delete("redlock-async:longest-ttl")
         await becomes(10.0)
         await eventually(lambda: [eye.get("redlock-async:longest-ttl") for eye in eyes.clients] == [b"10000"] * 5)
+
+
+async def test_who_waits_for_itself_without_an_end_is_warned(nodes, caplog):
+    """No error will ever say so. Nothing is logged where somebody else has it, or where there is an end."""
+    async with Redlock(nodes) as redlock:
+
+        async def wait(make):
+            caplog.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05), make("x", wait=None):
+                    pass
+            return [record.getMessage() for record in caplog.records]
+
+        def full(name, **options):
+            return redlock.semaphore(name, permits=2, count=2, **options)
+
+        def one(name, **options):
+            return redlock.semaphore(name, permits=2, **options)
+
+        for first, then, why in (
+            (redlock, redlock, "'x', which is held, in this very task: reentrant=True"),
+            (redlock.fair, redlock.fair, "'x', which is held, in this very task"),
+            (redlock.write, redlock.read, "'x', which is held, in this very task: downgrade()"),
+            (full, full, "'x', which is held; this very task holds 2 of its slots"),
+        ):
+            async with first("x"):
+                (told,) = await wait(then)
+                assert f"waiting without an end for {why}" in told
+                assert await asyncio.create_task(wait(then)) == []
+        async with one("x"):
+            assert await wait(one) == []
