@@ -22,6 +22,9 @@ OFFSET = 1.0
 NEAR = 0.5
 """The part of node_timeout that a round trip may take: the rest is for the moments when all is slower."""
 
+LONG_TTL = 3600.0
+"""Seconds of a ttl from which on it is most likely a mistake; the library's log warns from there on, too."""
+
 PERSISTENCE = {
     "aof everysec": "a power cut can lose the last second of grants, and the node comes back with an old mark, so that "
     "nothing holds it out of the vote",
@@ -292,6 +295,22 @@ def _youth(node: redlock_async.NodeStatus) -> str:
     return f"has its data for {span_of(node.age or 0.0)} only"
 
 
+def _longest_ttl(found: Findings) -> Check:
+    known = [node for node in found.nodes if node.longest_ttl is not None]
+    longest = max((node.longest_ttl or 0.0 for node in known), default=0.0)
+    if not known:
+        return Check("ttl", "unknown", "no master has said", "see above")
+    if longest < LONG_TTL:
+        return _unless_silent(found, "ttl", f"the longest that anybody uses is {span_of(longest)}")
+    says = [node for node in known if node.longest_ttl == longest]
+    said = f"somebody uses {span_of(longest)}: for so long a master that restarts without its data cannot vote"
+    remedy = (
+        "if nobody means that (durations are seconds): correct it, wait until no such lease stands, and then redis-cli "
+        "DEL redlock-async:longest-ttl, behind the namespace, on each master"
+    )
+    return Check("ttl", "warning", said, remedy, _labels(says))
+
+
 def _cleaned(found: Findings) -> Check:
     if found.refused is None and found.left is None:
         return Check("cleaned up", "unknown", "nothing was tried, so there is nothing to remove", "see above")
@@ -301,6 +320,6 @@ def _cleaned(found: Findings) -> Check:
 
 
 CHECKS = (
-    _reached, _independent, _role, _mode, _quorum, _eviction, _persistence, _age, _number, _clocks, _latency, _rights,
-    _waking, _versions, _cleaned,
+    _reached, _independent, _role, _mode, _quorum, _eviction, _persistence, _age, _longest_ttl, _number, _clocks,
+    _latency, _rights, _waking, _versions, _cleaned,
 )  # fmt: skip

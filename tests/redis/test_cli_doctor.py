@@ -12,6 +12,7 @@ import time
 import pytest
 import redis
 
+from redlock_async import Redlock
 from redlock_async.cli._doctor_checks import checked
 from redlock_async.cli._doctor_probe import examine
 from redlock_async.cli.doctor import PREFIX
@@ -98,6 +99,21 @@ async def test_a_namespace_is_kept_to(aged, connect, eventually):
     assert wrong(checks) == {"age": "warning"}
     marks = {f"{namespace}redlock-async:{mark}" for namespace in ("", "app:") for mark in ("born", "founded")}
     await eventually(lambda: all(set(connect(url).keys()) == {*marks, "app:redlock-async:longest-ttl"} for url in urls))
+
+
+@pytest.mark.asyncio
+async def test_a_ttl_of_hours_is_found(aged, connect):
+    """Somebody took seconds for milliseconds, once; the masters remember it until they are told to forget."""
+    urls = aged(3)
+    async with Redlock(urls) as redlock, redlock("x", ttl=30_000):
+        pass
+    checks = await examined(urls)
+    assert checks["ttl"].level == "warning"
+    assert "somebody uses 8 h" in checks["ttl"].found
+    assert "DEL redlock-async:longest-ttl" in checks["ttl"].remedy
+    for url in urls:
+        connect(url).delete("redlock-async:longest-ttl")
+    assert "the longest that anybody uses is 10.0 s" in (await examined(urls))["ttl"].found
 
 
 # -- what makes it unfit -----------------------------------------------------------------------------------------------
@@ -359,7 +375,7 @@ def test_the_report_has_a_line_for_each_check_and_a_verdict(aged):
     assert (done.returncode, done.stderr) == (0, "")
     *checks, empty, verdict = done.stdout.splitlines()
     assert (empty, verdict) == ("", "fit for locks, 1 warning")
-    assert len(checks) == 15
+    assert len(checks) == 16
     assert [line for line in checks if not line.startswith("ok ")] == [
         line for line in checks if line.startswith("warning  persistence") and line.endswith("appendfsync always")
     ]
