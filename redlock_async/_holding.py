@@ -322,6 +322,6 @@ class Holding(Term):
         return other
 
     async def extend(self, ttl: float) -> None:
-        """Set a new deadline."""
+        """Set a new deadline; with 0 seconds, confirm the old one."""
         self.require_held("extend")
         await self.keeper.extend(self, ttl)

@@ -144,7 +144,7 @@ class Renewals:
                 Extension(self._clients, batch, timeout).ask_all()
 
     async def extend(self, holding: Holding, ttl: float) -> None:
-        """Ask until a quorum has confirmed, or the lease is lost."""
+        """Ask until a quorum has confirmed, or the lease is lost; for 0 seconds only whether it stands."""
         clients = self._clients
         # A lease from another machine has no deadline here yet; it cannot be longer than its ttl.
         give_up_at = math.inf if holding.confirmed else clients.now() + holding.ttl

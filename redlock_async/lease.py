@@ -115,10 +115,13 @@ class Lease:
         """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
         holding = self._holding
         self._require_mine("extend")
-        await holding.extend(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
+        await self._ask(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
+
+    async def _ask(self, ttl: float) -> None:
+        await self._holding.extend(ttl)
         if self._hearsay:
             self._hearsay = False
-            holding.taken_by(caller())
+            self._holding.taken_by(caller())
 
     async def release(self) -> None:
         """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
@@ -194,7 +197,9 @@ class Lease:
     async def _confirm(self) -> None:
         """Before a block under a lease that came from elsewhere: whether it is held still, only the masters know."""
         if self._hearsay:
-            await self.extend()
+            holding = self._holding
+            # One that is not renewed ends when it would have ended: it is only looked at, where its end is known here.
+            await self._ask(0.0 if holding.confirmed and not holding.renews else holding.ttl)
 
     def _enter(self) -> None:
         self._begin()

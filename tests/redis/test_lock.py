@@ -496,6 +496,13 @@ async def test_options_go_with_a_lease_that_is_handed_on(nodes, eyes, eventually
             async with two.attach(text):
                 await asyncio.sleep(5)
         assert time.monotonic() - started < 0.6
+        text = (await one("short", ttl=0.5, renew=False).acquire()).detach()
+        started = time.monotonic()
+        with pytest.raises(LockLost, match="renew=False"):
+            async with two.attach(text):
+                await asyncio.sleep(5)
+        assert time.monotonic() - started < 0.55, "it was to end after its ttl"
+        started = time.monotonic()
         text = (await one("kept", ttl=2, hold_at_least=1).acquire()).detach()
         async with two.attach(text):
             pass
