@@ -356,7 +356,8 @@ class Engine:
                 self.turns.leave(key)
             elif (turn := self.turns.get(key)) is not None:
                 turn.contest = None
-                self.turns.answered(key)
+                if turn.once:
+                    self.turns.answered(key)
 
     def entered_by(self, claim: Claim, who: Caller | None) -> Holding | None:
         """The lease on exactly these names that this one may enter again."""

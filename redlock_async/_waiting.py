@@ -109,10 +109,10 @@ class Turns:
 
     def answered(self, key: bytes) -> None:
         """The one who has the turn has got the lock, or waits for it: nobody who tries once can get it now."""
-        turn = self._turns[key]
-        once, turn.once = turn.once, []
+        once = self._turns[key].once
         for place in once:
             _give_up(place)
+        once.clear()
 
     def leave(self, key: bytes) -> None:
         """Give the turn to the next in the queue."""

@@ -302,3 +302,25 @@ async def test_a_thousand_that_give_up_do_not_disturb_the_last():
     assert len(queue.turns.get(KEY).queue) == 1
     queue.turns.leave(KEY)
     assert (await queue.results())[-1] is True
+
+
+@pytest.mark.asyncio
+async def test_those_who_try_once_give_up_when_whoever_has_the_turn_has_its_answer():
+    """The others wait on, in their order; one of the former that has got the turn before keeps it."""
+    queue = Queue(0)
+    patient = [asyncio.create_task(queue.wait(number, 60.0)) for number in (0, 3)]
+    await settle()
+    impatient = [asyncio.create_task(queue.turns.wait(KEY, 60.0, once=True)) for _ in range(2)]
+    await settle()
+    queue.turns.answered(KEY)
+    assert await asyncio.gather(*impatient) == [False, False]
+    assert queue.turns.waiting == 2
+    late = asyncio.create_task(queue.turns.wait(KEY, 60.0, once=True))
+    await settle()
+    queue.turns.leave(KEY)
+    assert await asyncio.gather(*patient) == [True, True]
+    assert queue.served == [0, 3]
+    assert await late
+    queue.turns.answered(KEY)
+    queue.turns.leave(KEY)
+    queue.assert_empty()
