@@ -228,7 +228,8 @@ class Contest:
     def _refused(self, round_: Acquire, left: float) -> None:
         """Report an attempt that found it held."""
         ground, claim = self._ground, self._claim
-        if left > 0 or self._taken(round_):
+        # One that gives up itself, and wanted several names, does not know of each of them.
+        if left > 0 or (len(claim.turns) == 1 and self._taken(round_)):
             ground.answered(self, claim)
         ground.counters.refused += 1
         if ground.events.heard:

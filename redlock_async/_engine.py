@@ -378,6 +378,7 @@ class Engine:
             holding.until = -math.inf
             return
         if until <= self.now():
+            holding.until = -math.inf  # nothing is freed: who attached it in time goes on with it, perhaps
             holding.lose("its time was over before it was attached", "expired", at_once=True)
             return
         holding.until = until
@@ -387,6 +388,7 @@ class Engine:
 
     def adopt(self, holding: Holding) -> None:
         """Keep a lease that came from elsewhere."""
+        holding.kept = True
         for key in holding.claim.held_by(holding.token):
             self.held[key] = holding
         for key in holding.claim.alarms:
@@ -415,13 +417,13 @@ class Engine:
 
     def forget(self, holding: Holding) -> None:
         """Stop keeping it, and let the next in this process have its turn."""
-        claim, kept = holding.claim, False
+        claim = holding.claim
         freed = claim.held_by(holding.token)
         for key in freed:
             if self.held.get(key) is holding:
                 del self.held[key]
-                kept = True
-        if kept:
+        if holding.kept:
+            holding.kept = False
             self.renewals.remove(holding)
             if claim.shared:
                 holding.taken_by(None)

@@ -93,6 +93,7 @@ class Holding(Term):
         "fence",
         "hold_at_least",
         "keeper",
+        "kept",
         "lost_by",
         "owned_turn",
         "reached",
@@ -129,6 +130,8 @@ class Holding(Term):
         self.reached = reached
         """Bit mask of the nodes that must be told to release it."""
         self.owned_turn = False
+        self.kept = False
+        """Whether its keeper sees to it."""
         self.depth = 1
         self.reentrant = options.reentrant
         self._caller: ref[Caller] | None = None
@@ -313,7 +316,7 @@ class Holding(Term):
         """The same hold as another kind of lock, not kept yet; this one ends, and the nodes are not told."""
         self.require_held("downgrade")
         other = copy(self)
-        other.claim, other.owned_turn = claim, False
+        other.claim, other.owned_turn, other.kept = claim, False, False
         other.votes, other.reached = 0, EVERYWHERE
         other._on_loss = other._watchers = None  # noqa: SLF001 - it is one of ours
         self.phase = Phase.DOWNGRADED

@@ -184,5 +184,6 @@ class Write(Mutex):
 
     def downgrade(self, token: bytes, fence: int | None, ttl_ms: int) -> Command:
         """Make it a reader's where it is ours."""
-        register = self._sharing.fence(self.keys[0])
-        return Call("write_downgrade", 3, *self.keys, self._readers, register, token, ttl_ms, READERS, fence or 0)
+        register, alarm = self._sharing.fence(self.keys[0]), self._sharing.freed_readers(self.names[0])
+        keys = (*self.keys, self._readers, register, alarm)
+        return Call("write_downgrade", len(keys), *keys, token, ttl_ms, READERS, fence or 0)

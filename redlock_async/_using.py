@@ -88,8 +88,14 @@ def check_using(using: object, form: Form, *called_with: object) -> None:
 def parts_of(using: Any) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
     """What is called, and what it is given besides: a partial's parts."""
     if isinstance(using, functools.partial):
-        return using.func, using.args, using.keywords
-    return using, (), {}
+        return _called(using.func), using.args, using.keywords
+    return _called(using), (), {}
+
+
+def _called(function: Any) -> Any:
+    """A client that is called itself makes a lock as its methods do."""
+    is_client = isinstance(function, Client)
+    return function.__call__ if is_client else function
 
 
 def _keywords(function: Any, signature: inspect.Signature) -> list[str] | None:

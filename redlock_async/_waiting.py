@@ -40,7 +40,7 @@ class Turn:
     def __init__(self) -> None:
         # Made when somebody queues; ordered and keyed, so that one of thousands can give up without a search.
         self.queue: OrderedDict[asyncio.Future[bool], None] | None = None
-        self.once: list[asyncio.Future[bool]] = []
+        self.once: dict[asyncio.Future[bool], None] = {}
         """Those of them that try once: what the nodes answer the one whose turn it is, is their answer too."""
         self.contest: Contender | None = None
         """The attempt under way of the task whose turn it is, unless it holds the lock already."""
@@ -88,7 +88,7 @@ class Turns:
         place: asyncio.Future[bool] = self._loop.create_future()
         queue[place] = None
         if once:
-            turn.once.append(place)
+            turn.once[place] = None
         timer = None if seconds is None else self._loop.call_later(seconds, _give_up, place)
         self.waiting += 1
         try:
@@ -101,6 +101,7 @@ class Turns:
             raise
         finally:
             self.waiting -= 1
+            turn.once.pop(place, None)
             if timer is not None:
                 timer.cancel()
         if not served:
@@ -109,10 +110,8 @@ class Turns:
 
     def answered(self, key: bytes) -> None:
         """The one who has the turn has got the lock, or waits for it: nobody who tries once can get it now."""
-        once = self._turns[key].once
-        for place in once:
+        for place in self._turns[key].once:
             _give_up(place)
-        once.clear()
 
     def leave(self, key: bytes) -> None:
         """Give the turn to the next in the queue."""

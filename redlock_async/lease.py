@@ -181,6 +181,7 @@ class Lease:
 
     def _begin(self) -> None:
         """The one block under it begins."""
+        self._require_mine("enter")
         self._holding.require_held("enter")
         if self._entered:
             # The end of either block would give the lock back, and leave the other without it.

@@ -139,6 +139,9 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     if verdict is Verdict.WON and not engine.closed and reading.confirm(round_.started_at, engine.now()):
         reading.votes = round_.holders
         engine.adopt(reading)
+        # Those of this process who want to read were told when it was forgotten: a node that had to be sent the script
+        # has let them in only now.
+        engine.own_change(claim.keys[0])
         reading.taken_by(caller())
         # Where it still stands as a writer's, it would be in its own way, and nobody would release it.
         engine.tell_all(claim.release(writing.token), writing.ttl, but=round_.holders)

@@ -838,3 +838,66 @@ async def test_who_waits_for_itself_without_an_end_is_warned(nodes, caplog):
                 assert await asyncio.create_task(wait(then)) == []
         async with one("x"):
             assert await wait(one) == []
+
+
+async def test_an_old_text_takes_nothing_from_who_attached_it_in_time(nodes, eyes):
+    """Who has it has renewed it since; it is no business of a second worker, who comes late."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two:
+        text = (await one("x", ttl=0.5).acquire()).detach()
+        async with one.attach(text) as lease:
+            await asyncio.sleep(0.6)
+            with pytest.raises(LockLost, match="over before it was attached"):
+                await two.attach(text).__aenter__()
+            await asyncio.sleep(0.1)
+            assert lease.valid
+            assert all(eye.get("x") == lease.token.encode() for eye in eyes.clients)
+
+
+async def test_a_text_that_is_attached_twice_leaves_nothing_behind(nodes):
+    """In the program that has it: what is told of leases, and kept of them."""
+    async with Redlock(nodes) as redlock:
+        for lock in (redlock("x"), redlock.read("x"), redlock.semaphore("x", permits=3, count=2)):
+            text = (await lock.acquire()).detach()
+            first, second = redlock.attach(text), redlock.attach(text)
+            await first.release()
+            with contextlib.suppress(LockLost, NotHeld):
+                await second.release()
+            assert redlock.statistics().held == 0
+        assert not redlock._running.held
+        assert not redlock._running._sharing
+
+
+async def test_a_lease_that_was_given_back_is_not_entered(nodes):
+    """Though another of the same holding goes on."""
+    async with Redlock(nodes) as redlock:
+        lock = redlock("x", reentrant=True)
+        async with lock:
+            inner = await lock.acquire()
+            await inner.release()
+            with pytest.raises(NotHeld, match="cannot enter"):
+                async with inner:
+                    pytest.fail("it began")
+
+
+async def test_many_that_try_once_are_not_remembered(nodes):
+    """However long their queue is never empty."""
+    async with Redlock(nodes) as redlock:
+        semaphore = redlock.semaphore("x", permits=40)
+
+        async def use():
+            for _ in range(50):
+                if (lease := await semaphore.try_acquire()) is not None:
+                    await lease.release()
+
+        longest = 0
+
+        async def look():
+            nonlocal longest
+            while True:
+                longest = max([longest, *(len(turn.once) for turn in redlock._running.turns._turns.values())])
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        await asyncio.gather(*(use() for _ in range(10)))
+        looking.cancel()
+    assert 0 < longest <= 10

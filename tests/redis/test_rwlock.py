@@ -623,6 +623,19 @@ async def test_readers_that_are_freed_by_force_know_at_once(nodes, eyes, eventua
 
 
 @pytest.mark.asyncio
+async def test_a_reader_that_was_a_writer_is_told_as_well(nodes):
+    """It is looked at no sooner than it is renewed, and must hear of it before that."""
+    async with Redlock(nodes) as redlock, Redlock(nodes) as operator:
+        writing = await redlock.write("doc").acquire()
+        reading = await writing.downgrade()
+        await asyncio.sleep(0.05)
+        begun = time.monotonic()
+        assert await operator.force_release("doc")
+        await asyncio.wait_for(reading.wait_lost(), 1)
+        assert time.monotonic() - begun < 0.05
+
+
+@pytest.mark.asyncio
 async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventually):
     """One node's mishap is repaired at the next renewal, whichever of its keys it lost."""
     async with Redlock(nodes, ttl=0.3) as redlock:
@@ -700,6 +713,8 @@ async def test_downgrade_lets_readers_in_and_no_writer(nodes, eyes, eventually, 
             reader = asyncio.create_task(other.read("doc").acquire())
             await asyncio.sleep(0.05)
             assert not reader.done()
+            for client in eyes.clients:
+                client.script_flush()  # the script must be sent, and works later than the waiting reader is told
             read = await lease.downgrade()
             async with asyncio.timeout(0.2):
                 joined = await reader

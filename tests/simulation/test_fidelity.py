@@ -376,7 +376,7 @@ class Program:
         return self.fenced(*self.RW), arguments
 
     def write_downgrade(self):
-        return self.fenced(*self.RW[:2]), (self.token(), self.ttl(), self.MARK, self.fence())
+        return (*self.RW[:2], self.FENCES[0], b"freed"), (self.token(), self.ttl(), self.MARK, self.fence())
 
     def fair_acquire(self):
         me = self.any(b"", self.token())

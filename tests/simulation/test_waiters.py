@@ -461,3 +461,27 @@ def test_a_change_of_permits_that_was_not_answered_is_taken_back_where_it_was_he
         operator.result()
         assert seen == [[lost == "the answers"] * 2 + [True]]
         assert not any(stored in master.keys() for master in look)  # noqa: SIM118 - a method
+
+
+def test_who_tries_once_for_one_name_is_not_refused_with_one_that_wanted_two():
+    """Of which somebody has the other."""
+    told = []
+
+    async def hold():
+        async with Redlock(simulation.urls) as redlock, redlock("b"):
+            await asyncio.sleep(20)
+
+    async def attempt():
+        async with Redlock(simulation.urls) as redlock:
+            await redlock.status()
+            await asyncio.sleep(1)
+            both, one = await asyncio.gather(redlock("a", "b").try_acquire(), redlock("a").try_acquire())
+            told.extend((both, one is not None))
+            await one.release()
+
+    with Simulation(nodes=3, seed=1) as simulation:
+        simulation.process(hold)
+        process = simulation.process(attempt)
+        simulation.run(60)
+        process.result()
+    assert told == [None, True]

@@ -184,8 +184,8 @@ def test_a_writer_is_kept_as_a_plain_lock():
 def test_downgrade():
     """The same token, as a reader's, with the register if there is one."""
     asked = words(write().downgrade(TOKEN, 9, 1000))
-    assert asked == [b"write_downgrade", b"3", LOCK, READING, REGISTER, TOKEN, b"1000", READERS, b"9"]
+    assert asked == [b"write_downgrade", b"4", LOCK, READING, REGISTER, FREED, TOKEN, b"1000", READERS, b"9"]
     plain = words(write(fenced=False).downgrade(TOKEN, None, 1000))
-    assert plain == [b"write_downgrade", b"3", LOCK, READING, REGISTER, TOKEN, b"1000", READERS, b"0"]
+    assert plain == [b"write_downgrade", b"4", LOCK, READING, REGISTER, FREED, TOKEN, b"1000", READERS, b"0"]
     assert (write().reading().key, write().reading().fenced) == (LOCK, True)
     assert write(fenced=False).reading().fenced is False
