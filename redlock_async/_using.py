@@ -94,8 +94,7 @@ def parts_of(using: Any) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
 
 def _called(function: Any) -> Any:
     """A client that is called itself makes a lock as its methods do."""
-    is_client = isinstance(function, Client)
-    return function.__call__ if is_client else function
+    return getattr(function, "__call__") if isinstance(function, Client) else function  # noqa: B004, B009 - its method
 
 
 def _keywords(function: Any, signature: inspect.Signature) -> list[str] | None:

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Tell, change or forget it."""
     name, number = harmless(arguments.name), arguments.number
     try:
-        before, found = ask(arguments, lambda redlock: _changed(redlock, arguments))
+        before, found, away = ask(arguments, lambda redlock: _changed(redlock, arguments))
     except redlock_async.LockTimeout as error:
         say(_told_of_release(str(error), name))
         return HELD
@@ -54,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(None if found is None else _as_json(found)))
     elif found is not None:
         print(f"{found.permits} permits, {len(found.slots)} in use")
+    if away:
+        say(f"{harmless(', '.join(away))} did not answer, and may have another number: say it again when all are back")
     if arguments.forget:
         return _forgotten(name, before, found)
     if found is None:
@@ -70,13 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _changed(
     redlock: redlock_async.Redlock, arguments: argparse.Namespace
-) -> tuple[redlock_async.SemaphoreStatus | None, redlock_async.SemaphoreStatus | None]:
-    """What it was like, and what it is like."""
+) -> tuple[redlock_async.SemaphoreStatus | None, redlock_async.SemaphoreStatus | None, list[str]]:
+    """What it was like, and what it is like; and which masters were not there when it was changed."""
     before = found = await redlock.inspect_semaphore(arguments.name)
+    away: list[str] = []
     if arguments.number is not None or arguments.forget:
         await redlock.change_permits(arguments.name, arguments.number)
         found = await redlock.inspect_semaphore(arguments.name)
-    return before, found
+        away = [node.label for node in await redlock.status() if not node.up]
+    return before, found, away
 
 
 def _forgotten(

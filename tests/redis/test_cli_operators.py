@@ -400,6 +400,16 @@ async def test_permits_are_told_and_changed(nodes):
         assert (done.returncode, done.stdout) == (status, "" if status else "2 permits, 0 in use\n")
 
 
+def test_masters_that_did_not_hear_of_a_number_are_named(cluster):
+    """The library tells them when they are back, but the command has ended by then."""
+    cluster.pause(4)
+    for change in (("4",), ("--forget",)):
+        done = tool(cluster.urls, "permits", "gpu", *change)
+        assert done.returncode == 0
+        label = cluster.urls[4].removeprefix("redis://")
+        assert f"{label} did not answer, and may have another number: say it again when all are back" in done.stderr
+
+
 def test_a_number_set_for_a_name_that_nobody_uses_is_told_of_and_can_be_forgotten(nodes):
     """The name may be misspelt."""
     stands = (

@@ -303,6 +303,8 @@ def any_client(request, monkeypatch):
         (lambda client: partial(client.semaphore, permits=2, count=3), "count must be from 1 to .* 2 permits, not 3"),
         (lambda client: partial(client.fair, ttl=-1), "ttl must be from"),
         (lambda client: partial(client.lock, reentrant=1), "reentrant is True or False"),
+        (lambda client: partial(client, ttl="x"), "ttl is a number of seconds"),
+        (lambda client: partial(client, permits=4), "gives permits to .*, which does not take that"),
         (lambda client: partial(client.latch, count=2), "using made .*: it must make a lock, as redlock.fair"),
         (lambda client: partial(client.once, every=20), "using made .*: it must make a lock, as redlock.fair"),
         (lambda client: partial(client.semaphore, permit=2), r"gives permit to Redlock\.semaphore, .* but permits"),
