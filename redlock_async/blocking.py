@@ -168,12 +168,12 @@ class Redlock:
         """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
         return Lock(self._client.write(name, **options), WriteLease)
 
-    def semaphore(self, name: str, /, *, permits: int, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
+    def semaphore(self, name: str, /, permits: int, *, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
         """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
         return Semaphore(self._client.semaphore(name, permits=permits, count=count, **options), Lease)
 
     def latch(
-        self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0
+        self, name: str, /, count: int, *, generation: int | str | None = None, retention: Duration = 86_400.0
     ) -> Latch:
         """What opens when `count` different events have been counted down; another round is another generation."""
         return Latch(self._client.latch(name, count=count, generation=generation, retention=retention))

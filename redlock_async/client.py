@@ -136,7 +136,7 @@ class Redlock:
         return FairLock(self._engine, Fair(self._keys, (name,), fenced=checked.fencing, place=place), checked)
 
     def latch(
-        self, name: str, /, *, count: int, generation: int | str | None = None, retention: Duration = 86_400.0
+        self, name: str, /, count: int, *, generation: int | str | None = None, retention: Duration = 86_400.0
     ) -> Latch:
         """What opens when `count` different events have been counted down; kept for `retention` after its last use.
 
@@ -146,7 +146,7 @@ class Redlock:
         kept = positive("retention", retention)
         return Latch(self._engine, self._keys, name, generation, count, kept, self._settings.options)
 
-    def semaphore(self, name: str, /, *, permits: int, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
+    def semaphore(self, name: str, /, permits: int, *, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
         """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
         checked = self._checked("a semaphore, beside permits and count,", options)
         claim = Slots(self._keys, name, permits, fenced=checked.fencing).wanting(count)

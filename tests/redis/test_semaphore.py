@@ -940,6 +940,15 @@ async def test_a_number_is_forgotten_while_nodes_are_down(cluster, eventually):
 
 
 @pytest.mark.asyncio
+async def test_the_number_may_be_given_by_position(nodes):
+    """As of the semaphores of asyncio and of threads; so may a latch's count."""
+    async with Redlock(nodes) as redlock:
+        async with redlock.semaphore("x", 2) as one, redlock.semaphore("x", permits=2) as other:
+            assert {*one.slots, *other.slots} == {0, 1}
+        assert redlock.latch("x", 2).count == 2
+
+
+@pytest.mark.asyncio
 async def test_a_semaphore_and_a_lock_of_one_name_are_two_things(nodes):
     """They share no key, also not in a namespace."""
     one, two = Redlock(nodes, namespace="n:"), Redlock(nodes)
