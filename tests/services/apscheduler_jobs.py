@@ -41,6 +41,7 @@ async def lead(me):
                     await asyncio.Event().wait()
                 finally:
                     scheduler.shutdown(wait=False)  # cancels the jobs that run
+                    await asyncio.sleep(0)  # in the loop's next turn, until which it may begin another
         except LockLost:
             note(f"lost {me}")
 
