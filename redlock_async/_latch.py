@@ -39,9 +39,6 @@ class Count:
         look.told = (complete, len(ids))
         if look.lacking:
             await self._majority(engine, deadline, lambda: Write(engine, self, ids, opening=complete))
-            # Once for what is known: a node that still lacks it can store nothing just now.
-            seen.mended = not complete and len(ids) > seen.stored
-            seen.stored = len(ids)
         return 0 if complete else self.of - len(ids)
 
     def complete(self, seen: Seen) -> bool:
@@ -66,15 +63,11 @@ class Count:
 class Seen:
     """What one who looks has seen so far. Events never become unhappened, so all that any node ever said counts."""
 
-    __slots__ = ("ids", "mended", "open", "stored")
+    __slots__ = ("ids", "open")
 
     def __init__(self) -> None:
         self.ids: set[bytes] = set()
         self.open = False
-        self.mended = False
-        """Whether the last look ended with telling the nodes something for the first time that some of them lacked."""
-        self.stored = 0
-        """How many events they were told when they were told last."""
 
 
 class Use(Round):

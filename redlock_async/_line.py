@@ -143,7 +143,8 @@ class Line:
         """Tell the nodes that all who wait here are alive."""
         self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
         if not self.heard:
-            Keep(self.hall, self, (), Call("fair_ticket", 1, self._places[2], REGISTER_MS)).ask_all()
+            ticket = Call("fair_ticket", 2, self._places[2], self._places[0], REGISTER_MS)
+            Keep(self.hall, self, (), ticket).ask_all()
             return
         for start in range(0, len(self._waiting), BATCH):
             self.keep(self._waiting[start : start + BATCH])

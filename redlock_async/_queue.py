@@ -87,7 +87,7 @@ class Fair(Mutex):
 
     async def _draw(self, hall: Hall, deadline: float | None) -> int:
         """A ticket, larger than all that a majority stores."""
-        command = Call("fair_ticket", 1, self.places[2], REGISTER_MS)
+        command = Call("fair_ticket", 2, self.places[2], self.places[0], REGISTER_MS)
         draw = await until_decided(
             hall, lambda: Draw(hall, command, hall.node_timeout), deadline, "could not queue for", self.names[0]
         )

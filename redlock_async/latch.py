@@ -197,7 +197,6 @@ class Watch:
     async def _is_open(self) -> bool:
         engine, seen = self._engine, self._seen
         self._changed.clear()
-        seen.mended = False
         try:
             self._left = await self._count.look(engine, seen, engine.now())
         except QuorumUnavailable as exc:
@@ -206,8 +205,6 @@ class Watch:
             self._trouble = exc
             return False
         self._trouble = None
-        if seen.mended:
-            self._changed.set()  # what we wrote ourselves has ended the nodes' watch for us
         return self._left == 0
 
     # What the engine reports

@@ -31,11 +31,12 @@ end
 
 local was = redis.call('ZRANGE', queue, 0, 0)[1]
 if me then
-  -- GETSET, not GET: a write is never tracked.
-  local stored = redis.call('GETSET', register, ARGV[6])
-  local ticket = stored and tonumber(stored) > tonumber(ARGV[6]) and stored or ARGV[6]
-  redis.call('SET', register, ticket, 'PX', ARGV[8])
   redis.call('ZADD', queue, ARGV[6], me)
+  -- As in fair_wait.lua.
+  local highest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  local stored = redis.call('GETSET', register, highest)
+  if stored and tonumber(stored) > tonumber(highest) then highest = stored end
+  redis.call('SET', register, highest, 'PX', ARGV[8])
   redis.call('HSET', alive, me, string.format('%.0f', now + ARGV[7]))
   for _, key in ipairs({queue, alive}) do
     if redis.call('PTTL', key) < tonumber(ARGV[7]) then redis.call('PEXPIRE', key, ARGV[7]) end

@@ -9,16 +9,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local till = string.format('%.0f', now + ARGV[2])
 local was = redis.call('ZRANGE', queue, 0, 0)[1]
-local highest = '0'
 for i = 4, #ARGV, 2 do
   redis.call('ZADD', queue, ARGV[i], ARGV[i + 1])
   redis.call('HSET', alive, ARGV[i + 1], till)
-  if tonumber(ARGV[i]) > tonumber(highest) then highest = ARGV[i] end
 end
 for _, key in ipairs({queue, alive}) do
   if redis.call('PTTL', key) < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2]) end
 end
--- GETSET, not GET: a write is never tracked.
+-- As high as any place here, though it may have been lost. GETSET, not GET: a write is never tracked.
+local highest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 local stored = redis.call('GETSET', register, highest)
 if stored and tonumber(stored) > tonumber(highest) then highest = stored end
 redis.call('SET', register, highest, 'PX', ARGV[3])

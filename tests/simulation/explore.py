@@ -15,6 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import corner_mutants  # noqa: F401 - adds to MUTANTS
+import kinds_corners  # noqa: F401 - adds to FAMILIES
 import kinds_mutants  # noqa: F401 - adds to MUTANTS
 import kinds_once  # noqa: F401 - adds to FAMILIES
 import kinds_together  # noqa: F401 - adds to FAMILIES

@@ -68,16 +68,22 @@ class KindSchedule(Schedule):
     """Of semaphores: seconds that who wants one slot waits at most, though others come who want more."""
     ordered: bool = False
     """Of fair locks: whether who came first must be served first."""
+    prompt: float | None = None
+    """Of fair locks: seconds after its call from which nobody who comes later may pass one that waits."""
     count: int = 0
     """Of a latch: how many events open it."""
     lossless: bool = True
     """Of a latch: whether every master keeps what it has stored."""
+    hearsay: bool = False
+    """Of a latch: whether what a single master has stored must be heard of, too, though its count was cut off."""
     aged: bool = False
     """Whether the masters have been there for long."""
     changes: tuple[tuple[float, int], ...] = ()
     """When an operator changes a semaphore's number of permits, and to what."""
     lags: tuple[float, ...] = ()
     """How long each message between that operator and each master takes; for a second one they are interchanged."""
+    stays: bool = False
+    """Whether that operator's client is there until all is healed: then nothing is left of what has failed."""
     foreign: tuple[float, ...] = ()
     """When another library takes the lock for `FOREIGN` seconds, if it can."""
 
@@ -335,6 +341,11 @@ class Permits(KindRun):
             self.changes.append(Change(permits, at))
             self._simulation.at(0.01, self._operate, len(self.changes))
 
+    @property
+    def usual_permits(self):
+        stands = [change.permits for change in self.changes if change.made and self.schedule.stays]
+        return stands[-1] if stands else super().usual_permits
+
     def _operate(self, number):
         lags, change = self.schedule.lags, self.changes[number - 1]
         operator = self._simulation.process(self._change, change, OPERATOR + number)
@@ -355,16 +366,31 @@ class Permits(KindRun):
             except QuorumUnavailable:
                 pass
             change.end = self._simulation.now
+            if self.schedule.stays:
+                await self._sleep_until(change.process, self.schedule.heals_at + SETTLING - 1)
+                self._look_for_failed(change)
+
+    def _look_for_failed(self, change):
+        """What was said to have failed is nowhere, and comes into force nowhere later."""
+        if change.made:
+            return
+        for machine, number in self._stored():
+            if number == b"%d" % change.permits:
+                what = f"permits={number.decode()} was not set, and stands on {machine.label}"
+                self.recorder.violations.append(Violation("liveness", what))
+
+    def _stored(self):
+        """Each master, and its number of permits."""
+        for machine in self._simulation.machines:
+            stored = bytes(machine.master.keys().get(b"redlock-async:semaphore:{x}", b""))
+            yield machine, stored.partition(b":")[0]
 
     def _look_at_numbers(self):
         """When one was set, and nothing is under way, some number stands: on a majority, by whomever it was set."""
         under_way = any(change.end is None and change.start <= self._simulation.now for change in self.changes)
         if under_way or self.schedule.faults:
             return
-        stored = Counter(
-            bytes(machine.master.keys().get(b"redlock-async:semaphore:{x}", b"")).partition(b":")[0]
-            for machine in self._simulation.machines
-        )
+        stored = Counter(number for _, number in self._stored())
         number, nodes = stored.most_common(1)[0]
         if not number or nodes <= len(self._simulation.machines) // 2:
             set_ = ", ".join(f"{change.permits} at {change.end:.3f}" for change in self.changes if change.made)
@@ -373,7 +399,7 @@ class Permits(KindRun):
             )
 
     async def _check_liveness(self, redlock):
-        if self.schedule.changes:
+        if self.schedule.changes and not self.schedule.stays:
             # One that was cut off has left its number on some masters: it is made again when all are back.
             for _ in range(int(6 * self.schedule.longest_ttl + SETTLING)):
                 try:
@@ -491,6 +517,12 @@ class Queueing(KindRun):
     def granted(self, attempt):
         if attempt.job.kind != "fair":
             return
+        if self.schedule.prompt is not None:
+            for other in self.attempts:
+                if other.end is None and other.start + self.schedule.prompt < attempt.start:
+                    what = f"process {attempt.number}, called at {attempt.start:.3f}, was served before"
+                    ahead = f"process {other.number}, called at {other.start:.3f}"
+                    self.recorder.violations.append(Violation("order", f"{what} {ahead}"))
         for number, place in sorted(attempt.ahead):
             if self._waits(number, place) and not self._was_stopped(number):
                 what = (
@@ -517,6 +549,10 @@ class Queueing(KindRun):
         engine = self._clients(self.schedule.nodes, number)._running
         return not process.dead and engine is not None and engine.loop is process.loop and place in engine.contests
 
+    def _struck(self, attempt):
+        cut_off = any(fault.what == "black hole" and fault.process == attempt.number for fault in self.schedule.faults)
+        return super()._struck(attempt) or cut_off
+
     def _was_stopped(self, number):
         """For so long that its place was lost."""
         stops = [fault for fault in self.schedule.faults if fault.what in TO_PROCESSES and fault.target == number]
@@ -533,11 +569,22 @@ class Latching(KindRun):
         self.least = schedule.count
         """The fewest missing events that anybody was told of."""
         self._opens = []
+        self._stored = {}
+        """When each event was first seen on any master."""
+        if schedule.hearsay:
+            self._simulation.watchers.append(self._look_at_masters)
+
+    def _look_at_masters(self, _process):
+        for machine in self._simulation.machines:
+            for key, ids in machine.master.keys().items():
+                if key.startswith(b"redlock-async:latch:"):
+                    for event in ids:
+                        self._stored.setdefault(event, self._simulation.now)
 
     def check(self):
         if self.schedule.bound is None:
             return
-        times = sorted(self.counted.values())
+        times = sorted((self._stored if self.schedule.hearsay else self.counted).values())
         complete = times[self.schedule.count - 1] if len(times) >= self.schedule.count else None
         for number, start, end in self._opens:
             if complete is not None and end - max(start, complete) > self.schedule.bound:

@@ -459,16 +459,8 @@ def ticket_from_one_node():
 @mutant("fair")
 def ticket_is_not_levelled():
     """The place is stored, and its ticket is not."""
-    with (
-        rewritten(
-            "fair_acquire",
-            (
-                "redis.call('SET', register, ticket, 'PX', ARGV[8])",
-                "redis.call('SET', register, stored or ticket, 'PX', ARGV[8])",
-            ),
-        ),
-        rewritten("fair_wait", ("if stored and tonumber(stored) > tonumber(highest) then", "if stored then")),
-    ):
+    levelled = "if stored and tonumber(stored) > tonumber(highest) then"
+    with rewritten("fair_acquire", (levelled, "if stored then")), rewritten("fair_wait", (levelled, "if stored then")):
         yield
 
 

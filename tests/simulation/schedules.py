@@ -9,6 +9,7 @@ from random import Random
 from recorder import Recorder
 
 from redlock_async import LockLost, LockTimeout, NotHeld, QuorumUnavailable, Redlock
+from redlock_async._wire import pack
 from redlock_async.testing import Violation
 from redlock_async.testing.simulation import Simulation, SimulationError
 
@@ -492,7 +493,7 @@ class Run:
             self._simulation.at(fault.at + fault.seconds, self._simulation.heal, fault.target)
         else:
             begin, end = self._effects[fault.what]
-            begin(fault.target)
+            begin(fault.target, *(() if fault.process is None else (self._processes[fault.process],)))
             if end is not None:
                 self._simulation.at(fault.at + fault.seconds, end, fault.target)
 
@@ -514,6 +515,7 @@ class Run:
             "hold replies": (simulation.hold_replies, simulation.heal),
             "black hole": (simulation.black_hole, simulation.heal),
             "forget scripts": (lambda i: masters[i].scripts.clear(), None),
+            "forget tickets": (self._forget_tickets, None),
             "out of memory": (lambda i: setattr(masters[i], "oom", True), lambda i: setattr(masters[i], "oom", False)),
         }
 
@@ -524,6 +526,11 @@ class Run:
     def _start_empty(self, i):
         if not self._simulation.machines[i].up:
             self._simulation.restart(i)
+
+    def _forget_tickets(self, i):
+        """As when that key alone is evicted, or deleted by hand."""
+        master = self._simulation.machines[i].master
+        master.receive(master.connect(lambda *_: None), pack(("DEL", "redlock-async:ticket:{x}")))
 
     def _heal(self):
         for i, machine in enumerate(self._simulation.machines):

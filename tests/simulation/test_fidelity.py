@@ -396,7 +396,7 @@ class Program:
         return self.LINE[:2], (self.WAKE, self.token())
 
     def fair_ticket(self):
-        return (b"ticket",), (self.ttl(),)
+        return (b"ticket", self.LINE[0]), (self.ttl(),)
 
     def fair_wait(self):
         waiters = self.random.sample(self.TOKENS, self.any(1, 2, 3))
