@@ -19,6 +19,9 @@ KEPT = re.compile(
 )
 """What the library leaves on the nodes on purpose."""
 
+LASTING = re.compile(rb"redlock-async:(born|longest-ttl|founded|fence:\d+)")
+"""What of it lasts for ever; so does a number of permits that an operator has set."""
+
 
 class Track:
     """One lease, from the first look that saw it."""
@@ -151,6 +154,14 @@ class Recorder:
             for key in machine.master.keys()  # noqa: SIM118 - a method, not a dict
             if not KEPT.fullmatch(key)
         ]
+
+    def look_for_lasting(self):
+        """Keys on the nodes that would be there for ever, if nobody came to delete them."""
+        for machine in self._simulation.machines:
+            for key, value in machine.master.lasting().items():
+                by_operator = key.startswith(b"redlock-async:semaphore:") and type(value) is bytes and b":" in value
+                if not LASTING.fullmatch(key) and not by_operator:
+                    self.violations.append(Violation("orphan", f"{key!r} on {machine.label} has no ttl"))
 
 
 class Body:

@@ -19,6 +19,12 @@ DRIFT = 0.0049
 OPERATOR = 99
 """The number of the client that frees locks by force."""
 
+CALM = 0.02
+"""Seconds a message may take where no attempt has a reason to fail, and no lease to be lost."""
+
+LOOKS = 8
+"""How often in a run it is looked for keys without an end."""
+
 SETTLING = 6.0
 """Seconds after healing for every connection to be back: the longest delay, and the longest pause before a connect."""
 
@@ -79,6 +85,11 @@ class Schedule:
             lines += [f"  process {number}: {job}" for job in jobs]
         lines += [f"  {fault}" for fault in self.faults]
         return "\n".join(lines)
+
+    @property
+    def calm(self):
+        """Whether masters, network and processes do what they should."""
+        return not self.faults and self.slowest <= CALM
 
     @property
     def longest_ttl(self):
@@ -392,6 +403,8 @@ class Run:
                 simulation.at(fault.at, self._strike, fault)
             simulation.at(schedule.heals_at, self._heal)
             simulation.at(schedule.heals_at + SETTLING - 0.5, self._look_for_strays)
+            for look in range(1, LOOKS):
+                simulation.at(schedule.heals_at * look / LOOKS, self.recorder.look_for_lasting)
             try:
                 simulation.run()
                 for process in self._processes:
@@ -403,6 +416,7 @@ class Run:
                     simulation.run(4 * schedule.longest_ttl + SETTLING)  # a dead writer's hint may outlive its lease
                     strays = self.recorder.strays()
                 self.recorder.violations += [Violation("orphan", stray) for stray in strays]
+                self.recorder.look_for_lasting()
             except SimulationError as error:
                 self.recorder.violations.append(Violation("liveness", str(error)))
         return Outcome(schedule, self.recorder.judge(), len(self.recorder.tracks), self.lost, simulation.now)
@@ -452,12 +466,21 @@ class Run:
         except TimeoutError as error:
             if isinstance(error, LockTimeout):
                 return
-        except (QuorumUnavailable, NotHeld):
+        except NotHeld:
             return
-        except LockLost:
+        except QuorumUnavailable as error:
+            self._failed(error)
+        except LockLost as error:
             self.lost += 1
+            if job.renew:
+                self._failed(error)
         finally:
             self._at_work -= 1
+
+    def _failed(self, error):
+        """A job has ended so, which it must have a reason for."""
+        if self.schedule.calm:
+            self.recorder.violations.append(Violation("liveness", f"{error!r}, and nothing was wrong"))
 
     async def _hold(self, process, redlock, job):
         async with lock_of(redlock, job) as lease:

@@ -234,6 +234,10 @@ class Master:
         """Every key that is not over, with its value, to be looked at only; nothing is deleted or reported."""
         return self._store.live(round(self._clock() * 1e6) // 1000)
 
+    def lasting(self) -> dict[bytes, Value]:
+        """Those of them that never run out by themselves."""
+        return {key: value for key, value in self.keys().items() if key not in self._store.deadlines}
+
 
 NOT_FROM_SCRIPT = b"ERR This Valkey command is not allowed from script"
 
