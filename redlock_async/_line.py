@@ -72,7 +72,7 @@ class Line:
         if self._waiting[0] is not claim:
             self.keep([claim])  # the first brings its place with its attempts
         if self._timer is None:
-            self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+            self._sign_in(self._place_ms / 1000 / SIGNS)
 
     @property
     def heard(self) -> bool:
@@ -141,13 +141,23 @@ class Line:
 
     def _sign(self) -> None:
         """Tell the nodes that all who wait here are alive."""
-        self._timer = self.hall.loop.call_later(self._place_ms / 1000 / SIGNS, self._sign)
+        self._sign_in(self._place_ms / 1000 / SIGNS)
         if not self.heard:
             ticket = Call("fair_ticket", 2, self._places[2], self._places[0], REGISTER_MS)
             Keep(self.hall, self, (), ticket).ask_all()
             return
         for start in range(0, len(self._waiting), BATCH):
             self.keep(self._waiting[start : start + BATCH])
+
+    def _sign_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.hall.loop.call_later(seconds, self._sign)
+
+    def first_is_kept(self, seconds: float) -> None:
+        """On some node for so long: if that is over before our next sign of life, it is dead, and ours is due then."""
+        if self._timer is not None and self.hall.loop.time() + seconds < self._timer.when():
+            self._sign_in(seconds + self.hall.random.uniform(0.01, 0.03))
 
     def keep(self, claims: Sequence[Waiter]) -> None:
         """Have the nodes keep the places of those, and put back what they lack."""
@@ -195,7 +205,11 @@ class Keep(Round):
             hall = cast("Hall", self._voters)
             hall.key_changed(hall.nodes[node], self._line.wakes + reply)
             return True
-        return type(reply) is int
+        if type(reply) is not int:
+            return False
+        if self._claims:
+            self._line.first_is_kept(reply / 1000)
+        return True
 
     def _settle(self, verdict: Verdict) -> None:
         super()._settle(verdict)

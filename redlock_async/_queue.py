@@ -102,7 +102,7 @@ class Fair(Mutex):
         self._line.leave(self)
         self._line = None
         # With the lock as well: a grant alone does not end the place, because it may have to be given back.
-        return Call("fair_leave", 2, *self.places[:2], self.wakes, self.id)
+        return Call("fair_leave", 2, *self.places[:2], self.wakes, self.id, self.place_ms)
 
     # Words for the nodes
 

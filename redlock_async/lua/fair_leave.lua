@@ -1,6 +1,6 @@
 -- fair_leave.lua: give up a place, with the lock or without, and tell the next if it was the first.
 -- KEYS[1] queue: waiters by ticket   KEYS[2] until when each waiter counts
--- ARGV[1] prefix of the keys that wake waiters   ARGV[2] the waiter
+-- ARGV[1] prefix of the keys that wake waiters   ARGV[2] the waiter   ARGV[3] ms a place is kept
 -- Returns 1 if it had a place, else 0.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9,13 +9,13 @@ local had = redis.call('ZREM', KEYS[1], ARGV[2])
 redis.call('HDEL', KEYS[2], ARGV[2])
 -- Its own key too, so that the server forgets that anybody wants to be told of it. pcall: at OOM it can still leave.
 local touched = {ARGV[2]}
-local head = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
-while head and tonumber(redis.call('HGET', KEYS[2], head) or 0) <= now do
-  redis.call('ZREM', KEYS[1], head)
-  redis.call('HDEL', KEYS[2], head)
-  head = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+-- One that has said nothing for so long may be dead: then the one behind it has to know until when its place is kept.
+local next, kept = was == ARGV[2] and redis.call('ZRANGE', KEYS[1], 0, 0)[1], 0
+while next and kept < ARGV[3] / 2 do
+  kept = tonumber(redis.call('HGET', KEYS[2], next) or 0) - now
+  touched[#touched + 1] = next
+  next = redis.call('ZRANGE', KEYS[1], #touched - 1, #touched - 1)[1]
 end
-if head ~= was then touched[2] = head end
 for _, who in ipairs(touched) do
   redis.pcall('SET', ARGV[1] .. who, '', 'PX', 1000)
   redis.call('DEL', ARGV[1] .. who)

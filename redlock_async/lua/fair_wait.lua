@@ -2,8 +2,9 @@
 -- KEYS[1] queue: waiters by ticket   KEYS[2] until when each waiter counts, in ms of node time   KEYS[3] ticket register
 -- ARGV[1] prefix of the keys that wake waiters   ARGV[2] ms the places are kept   ARGV[3] ms the register is kept
 -- ARGV[2i+2] ticket   ARGV[2i+3] its waiter
--- Returns the waiter that has become the first by this, as when those before it have died; else 1. It may be one of the
--- caller's, which nobody else tells: a server does not report to a client what that has changed itself.
+-- Returns the waiter that has become the first by this, as when those before it have died; it may be one of the caller's,
+-- which nobody else tells: a server does not report to a client what that has changed itself. Else for how many ms the
+-- place of the first is kept: if it dies, somebody has to look when those are over.
 local queue, alive, register = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,14 +23,16 @@ local stored = redis.call('GETSET', register, highest)
 if stored and tonumber(stored) > tonumber(highest) then highest = stored end
 redis.call('SET', register, highest, 'PX', ARGV[3])
 local head = redis.call('ZRANGE', queue, 0, 0)[1]
-while head and tonumber(redis.call('HGET', alive, head) or 0) <= now do
+local kept = tonumber(redis.call('HGET', alive, head) or 0) - now
+while kept <= 0 do
   redis.call('ZREM', queue, head)
   redis.call('HDEL', alive, head)
   head = redis.call('ZRANGE', queue, 0, 0)[1]
+  kept = tonumber(redis.call('HGET', alive, head) or 0) - now
 end
 if was and head ~= was then
   redis.call('SET', ARGV[1] .. head, '', 'PX', 1000)
   redis.call('DEL', ARGV[1] .. head)
   return head
 end
-return 1
+return kept

@@ -335,7 +335,11 @@ async def test_timeout_names_who_is_in_the_way(nodes, eyes, eventually):
         for task, expected in ((first, "held by the holder"), (second, "behind the first|held by the holder")):
             with pytest.raises(LockTimeout, match=expected):
                 await task
+        (waiting,) = await queue_up([one], eyes, eventually)
+        with pytest.raises(LockTimeout, match="held by the holder"):
+            await two.fair("x").acquire(wait=0)
         await held.release()
+        await (await asyncio.wait_for(waiting, 1)).release()
 
 
 async def test_wait_is_kept(nodes):

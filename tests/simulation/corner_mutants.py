@@ -98,6 +98,34 @@ def who_becomes_the_first_by_an_attempt_is_not_told():
 
 
 @mutant("corners")
+def who_becomes_the_first_by_anothers_sign_is_not_told():
+    """Of life, which has found those before it dead."""
+    with rewritten("fair_wait", ("redis.call('SET', ARGV[1] .. head, '', 'PX', 1000)", "")):
+        yield
+
+
+@mutant("corners")
+def an_attempt_does_not_prune_the_dead():
+    """Signs of life do, later."""
+    with rewritten("fair_acquire", ("if till > now then return head, till end", "if head then return head, till end")):
+        yield
+
+
+@mutant("corners")
+def who_is_behind_a_silent_one_is_not_told():
+    """And does not know until when its place is kept."""
+    with rewritten("fair_leave", ("kept < ARGV[3] / 2 do", "#touched == 1 do")):
+        yield
+
+
+@mutant("corners")
+def signs_of_life_come_at_their_time_only():
+    """Not when the place of a dead one has run out."""
+    with patch.object(_line.Line, "first_is_kept", lambda _self, _seconds: None):
+        yield
+
+
+@mutant("corners")
 def who_is_cut_off_keeps_its_place():
     """On a minority, and with one node more down nobody else has a majority."""
     with patch.object(_line.Line, "heard", property(lambda _self: True)):

@@ -31,6 +31,12 @@ from redlock_async._slots import LONGEST_PATIENCE
 from redlock_async._wire import pack
 from redlock_async.testing import Hold, Violation
 
+AT_ONCE = 0.3
+"""Seconds in which who tries once knows: some round trips, the first connections included, and `node_timeout`."""
+
+SLOW = 0.02
+"""Seconds a message may take where nothing fails for it."""
+
 RUSH = 0.1
 """Seconds in which readers may still get in that were about to when a writer began to wait, or left."""
 
@@ -86,6 +92,16 @@ class KindSchedule(Schedule):
     """Whether that operator's client is there until all is healed: then nothing is left of what has failed."""
     foreign: tuple[float, ...] = ()
     """When another library takes the lock for `FOREIGN` seconds, if it can."""
+
+    @property
+    def calm(self):
+        # In a fresh cluster slow replies can cost the first clients some votes.
+        return super().calm or (self.aged and not self.faults and self.slowest <= SLOW)
+
+    @property
+    def reaches_masters(self):
+        """Whether something happens to masters or network."""
+        return any(fault.what not in {*TO_PROCESSES, "force"} for fault in self.faults)
 
     def carried_out(self, clients):
         """The run of it."""
@@ -156,6 +172,10 @@ class KindRun(Run):
             if self._struck(attempt):
                 continue
             end = self._simulation.now if attempt.end is None else attempt.end
+            if attempt.job.wait == 0 and end - attempt.start > AT_ONCE and not self.schedule.reaches_masters:
+                yield Violation(
+                    "liveness", f"who tries once took {end - attempt.start:.3f} s, from {attempt.start:.3f}"
+                )
             reasons = [*self.blockers(attempt, holds), *self._disturbances(attempt)]
             since, idle = longest_gap(attempt.start, end, reasons, self.depth(attempt))
             if idle > self.schedule.bound:

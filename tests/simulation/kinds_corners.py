@@ -6,10 +6,14 @@ from random import Random
 from kinds import FAIR_BOUND, LATCH_BOUND, OF_KINDS, Task, calm
 from schedules import FAMILIES, Fault, when
 
+from redlock_async._line import SIGNS
 from redlock_async._queue import SHORTEST_PLACE
 
 PROMPT = 0.15
 """Seconds after which who waits for a fair lock has its place, also where it is far away: a dozen messages."""
+
+NEXT = 0.15
+"""Seconds until the next one has a fair lock, once what kept it is over: three messages, and the slack of a timer."""
 
 
 def corners(seed):
@@ -151,19 +155,37 @@ def _second_in_line(seed, luck):
 
 
 def _passing_by(seed, luck):
-    """Who waits behind a dead one has asked when another one was the first; then somebody looks in and is gone."""
-    dies = luck.uniform(0.4, 0.8)
-    comes = dies + luck.uniform(0.9, 1.4)  # when the dead one's place is still kept
-    frees = comes + luck.uniform(0.01, 0.05)
-    looks = tuple(Task("fair", "x", comes + luck.uniform(0.05, 0.6), 1.0, 0.0, 0.0) for _ in range(2))
+    """Who waits behind a dead one has asked when another one was the first. When that place has run out, others look in
+    and are gone, or tell the masters that they wait as well."""
+    joins = luck.uniform(0.15, 0.3)
+    dies = joins + luck.uniform(0.1, 0.6)
+    runs_out = joins + SHORTEST_PLACE * (1 + (dies - joins) // (SHORTEST_PLACE / SIGNS) / SIGNS)
+    comes = luck.uniform(dies, runs_out - 0.1)
+    looks = [
+        Task("fair", "x", runs_out + luck.uniform(-0.01, 0.03), 1.0, 0.0, 0.0) for _ in range(luck.choice((0, 0, 4, 8)))
+    ]
+    others = looks or [_waiting(comes + luck.uniform(0.002, 0.05)) for _ in range(2)]
+    frees = luck.uniform(comes + 0.02, runs_out) if luck.random() < 0.5 else comes + 0.02
+    looks_early = Task("fair", "x", luck.uniform(frees + 0.03, max(frees + 0.03, runs_out - 0.3)), 1.0, 0.0, 0.0)
     jobs = [
         (Task("fair", "x", 0.0, 1.0, 1.0, frees),),
         (_waiting(luck.uniform(0.05, 0.1)),),
-        (_waiting(luck.uniform(0.15, 0.3)),),
+        (_waiting(joins),),
         (_waiting(comes),),
-        looks,
+        *((other,) for other in [looks_early, *others]),
     ]
-    return _calm(seed, luck, "fair", jobs, [Fault(dies, "murder", 2)], ordered=True, bound=FAIR_BOUND)
+    return _calm(seed, luck, "fair", jobs, [Fault(dies, "murder", 2)], ordered=True, bound=NEXT)
+
+
+def _dead_in_line(seed, luck):
+    """Some of a process that wait die, as the first or behind another; the lock is free before their places run out, or
+    after that."""
+    dies = luck.uniform(0.4, 0.8)
+    frees = dies + luck.uniform(0.0, 2.5)
+    alive = [(_waiting(luck.uniform(0.05, 0.1)),)] if luck.random() < 0.5 else []
+    dead = tuple(_waiting(luck.uniform(0.15, 0.3)) for _ in range(luck.choice((1, 1, 3))))
+    jobs = [(Task("fair", "x", 0.0, 1.0, 1.0, frees),), dead, *alive, (_waiting(luck.uniform(0.32, frees - 0.05)),)]
+    return _calm(seed, luck, "fair", jobs, [Fault(dies, "murder", 1)], ordered=True, bound=NEXT)
 
 
 def _cut_off(seed, luck):
@@ -226,7 +248,7 @@ def _mended(seed, luck):
 
 CORNERS = (
     _freed_readers, _two_numbers, _forgotten_slots, _half_heard, _forgotten_tickets, _left_in_between, _second_in_line,
-    _passing_by, _cut_off, _late_news, _mended,
+    _passing_by, _dead_in_line, _cut_off, _late_news, _mended,
 )  # fmt: skip
 
 OF_KINDS["corners"] = FAMILIES["corners"] = corners

@@ -481,11 +481,8 @@ def the_impatient_do_not_look_at_the_queue():
 @mutant("fair")
 def dead_waiter_is_not_pruned():
     """It stays the first for as long as others wait."""
-    with (
-        rewritten("fair_acquire", ("if till > now then return head, till end", "if head then return head, till end")),
-        rewritten("fair_wait", ("tonumber(redis.call('HGET', alive, head) or 0) <= now", "false")),
-        rewritten("fair_leave", ("tonumber(redis.call('HGET', KEYS[2], head) or 0) <= now", "false")),
-    ):
+    pruned = ("if till > now then return head, till end", "if head then return head, till end")
+    with rewritten("fair_acquire", pruned), rewritten("fair_wait", ("while kept <= 0 do", "while false do")):
         yield
 
 
@@ -512,10 +509,10 @@ def the_head_is_not_woken():
         yield
 
 
-@mutant("fair")
+@mutant("corners", "fair")
 def who_becomes_the_first_by_its_own_sign_is_not_told():
     """No server reports to a client what that has changed itself."""
-    with rewritten("fair_wait", ("return head", "return 1")):
+    with rewritten("fair_wait", ("return head", "return tonumber(ARGV[2])")):
         yield
 
 

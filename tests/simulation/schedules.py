@@ -19,9 +19,6 @@ DRIFT = 0.0049
 OPERATOR = 99
 """The number of the client that frees locks by force."""
 
-CALM = 0.02
-"""Seconds a message may take where no attempt has a reason to fail, and no lease to be lost."""
-
 LOOKS = 8
 """How often in a run it is looked for keys without an end."""
 
@@ -89,7 +86,7 @@ class Schedule:
     @property
     def calm(self):
         """Whether masters, network and processes do what they should."""
-        return not self.faults and self.slowest <= CALM
+        return not self.faults and self.tail == 0
 
     @property
     def longest_ttl(self):

@@ -393,7 +393,7 @@ class Program:
         return self.fenced(b"lock:1", *self.LINE), arguments
 
     def fair_leave(self):
-        return self.LINE[:2], (self.WAKE, self.token())
+        return self.LINE[:2], (self.WAKE, self.token(), self.ttl())
 
     def fair_ticket(self):
         return (b"ticket", self.LINE[0]), (self.ttl(),)

@@ -184,7 +184,7 @@ async def test_one_that_leaves_does_not_hold_up_the_others(leaver):
     waiting = [asyncio.ensure_future(line.turn(claim, None)) for claim in claims]
     await asyncio.sleep(0)
     assert sent(claims[leaver].withdraw()) == [
-        b"EVALSHA", script("fair_leave").sha, b"2", QUEUE, KEPT, QUEUE + b":", claims[leaver].id,
+        b"EVALSHA", script("fair_leave").sha, b"2", QUEUE, KEPT, QUEUE + b":", claims[leaver].id, b"1500",
     ]  # fmt: skip
     assert claims[leaver].withdraw() is None
     for number, claim in enumerate(claims):
@@ -202,7 +202,7 @@ async def test_the_winner_gives_its_place_up():
     winner.contend(TOKEN, 100, 7)
     words = sent(winner.withdraw())
     assert words[0] == b"EVALSHA"
-    assert words[-1] == winner.id
+    assert words[-2:] == [winner.id, b"1500"]
     assert winner.withdraw() is None
     assert fair().withdraw() is None
 
