@@ -482,7 +482,11 @@ def the_impatient_do_not_look_at_the_queue():
 def dead_waiter_is_not_pruned():
     """It stays the first for as long as others wait."""
     pruned = ("if till > now then return head, till end", "if head then return head, till end")
-    with rewritten("fair_acquire", pruned), rewritten("fair_wait", ("while kept <= 0 do", "while false do")):
+    looks_no_sooner = ("return kept", "return tonumber(ARGV[2])")
+    with (
+        rewritten("fair_acquire", pruned),
+        rewritten("fair_wait", ("while kept <= 0 do", "while false do"), looks_no_sooner),
+    ):
         yield
 
 
