@@ -127,7 +127,7 @@ class Schedule:
         await asyncio.sleep(self.random.uniform(0.4, 1.0))
         # A holder that is stopped can neither put its keys back nor learn that they are gone.
         client = self.random.choice(stage.clients)
-        stopped = not self.options.soak and not client.stopped and client.process.poll() is None
+        stopped = not self.options.soak and client.alive
         if stopped:
             await client.stop(1.0)
         for node in forgetful:
@@ -144,7 +144,7 @@ class Schedule:
         first = self.options.processes - 1 if self.options.soak else 0  # the others live long enough to be compared
         client = self.stage.clients[self.random.randrange(first, self.options.processes)]
         await asyncio.sleep(self.random.uniform(0, 1))
-        if not client.stopped and client.process.poll() is None:
+        if client.alive:
             await how(client)
 
     async def stop(self, client):
@@ -153,6 +153,8 @@ class Schedule:
             for node in range(self.options.nodes):
                 self.stage.wire("delay", node, [client.index], 0.1)
             await asyncio.sleep(0.5)
+            if not client.alive:
+                return  # it was stopped or killed meanwhile
         await client.stop(self.random.choice((0.0, 3.0, 3.0)))
         await asyncio.sleep(LONGEST_TTL + self.random.uniform(0.2, 1.5))
         client.go_on()
@@ -172,7 +174,7 @@ class Schedule:
         while missing and now() < began + PATIENCE:
             await asyncio.sleep(0.05)
             for client in self.stage.clients:
-                if not client.stopped and client.process.poll() is None:
+                if client.alive:
                     client.process.send_signal(signal.SIGCONT)  # it may have been about to stop when we gave up
                 lines = [line for line in client.read_from(offsets.get(client.owner, 0)) if line["what"] == "held"]
                 for line in lines:

@@ -75,6 +75,11 @@ class Client:
             await asyncio.sleep(0)
         self.stage.note("client stopped", client=self.owner)
 
+    @property
+    def alive(self):
+        """Whether it runs: neither stopped nor killed."""
+        return not self.stopped and self.process.poll() is None
+
     def _is_stopped(self):
         states = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.process.pid, states) is not None
