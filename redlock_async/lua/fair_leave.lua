@@ -9,12 +9,13 @@ local had = redis.call('ZREM', KEYS[1], ARGV[2])
 redis.call('HDEL', KEYS[2], ARGV[2])
 -- Its own key too, so that the server forgets that anybody wants to be told of it. pcall: at OOM it can still leave.
 local touched = {ARGV[2]}
--- One that has said nothing for so long may be dead: then the one behind it has to know until when its place is kept.
-local next, kept = was == ARGV[2] and redis.call('ZRANGE', KEYS[1], 0, 0)[1], 0
-while next and kept < ARGV[3] / 2 do
-  kept = tonumber(redis.call('HGET', KEYS[2], next) or 0) - now
-  touched[#touched + 1] = next
-  next = redis.call('ZRANGE', KEYS[1], #touched - 1, #touched - 1)[1]
+-- The next one; and if that has said nothing for so long that it may be dead, the one behind it as well, who then asks, and
+-- so learns until when the place before it is kept.
+local behind, kept = was == ARGV[2] and redis.call('ZRANGE', KEYS[1], 0, 0)[1], 0
+while behind and kept < ARGV[3] / 2 do
+  kept = tonumber(redis.call('HGET', KEYS[2], behind) or 0) - now
+  touched[#touched + 1] = behind
+  behind = redis.call('ZRANGE', KEYS[1], #touched - 1, #touched - 1)[1]
 end
 for _, who in ipairs(touched) do
   redis.pcall('SET', ARGV[1] .. who, '', 'PX', 1000)
