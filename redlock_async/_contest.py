@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ._acquire import Acquire, Level
+from ._board import Board
 from ._claim import Claim, Ground, Held
 from ._errors import LockTimeout, QuorumUnavailable, RedlockError
 from ._node import Node
@@ -30,6 +31,7 @@ class Arena(Ground, Patient, Protocol):
 
     drift_factor: float
     counters: Counters
+    board: Board
 
     def give_back(self, claim: Claim, token: bytes, reached: int) -> object:
         """Send releases to those nodes."""
@@ -38,11 +40,8 @@ class Arena(Ground, Patient, Protocol):
         """What to say to one who has waited for itself."""
         ...
 
-    def answered(self, contest: Contest, claim: Claim) -> None:
+    def refused(self, contest: Contest, claim: Claim) -> None:
         """That one has been refused: so are those of its process who try once."""
-
-    def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
-        """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ class Contest:
 
     def _give_back(self, round_: Acquire) -> None:
         self._ground.give_back(self._claim, self._token, round_.reached)
-        self._ground.gave_up(self._claim.written, round_.holders)
+        self._ground.board.gave_up(self._claim.written, round_.holders)
 
     # Between attempts
 
@@ -230,7 +229,7 @@ class Contest:
         ground, claim = self._ground, self._claim
         # One that gives up itself, and wanted several names, does not know of each of them.
         if left > 0 or (len(claim.turns) == 1 and self._taken(round_)):
-            ground.answered(self, claim)
+            ground.refused(self, claim)
         ground.counters.refused += 1
         if ground.events.heard:
             took, holder = ground.now() - round_.started_at, owner_of(round_.holder()[0])

@@ -6,15 +6,16 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from copy import copy
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from . import _forks
 from ._acquire import Released
+from ._anteroom import Anteroom
+from ._board import Board
 from ._claim import Claim
-from ._contest import Contest, owner_of, timed_out
+from ._contest import Contest
 from ._deadlines import Deadlines
 from ._errors import ConfigurationError, LockLost, LockTimeout, QuorumUnavailable, RedlockError
 from ._holding import Caller, Holding
@@ -26,7 +27,7 @@ from ._own import advice, refuse_to_wait_for_oneself, warn_of_waiting_for_onesel
 from ._renewal import Renewals
 from ._scripts import Command
 from ._settings import Options, Settings
-from ._waiting import LONGEST_RUN, Turn, Turns
+from ._waiting import LONGEST_RUN
 from ._wire import Wire
 from ._world import around
 from .events import Events, Kind, Reason
@@ -36,24 +37,6 @@ PER_REPLY = 0.0002
 
 FIRST_LOOK_LIMIT = 2
 """Node timeouts a caller waits for the first connections, where its own wait is shorter."""
-
-
-class Waiting(Protocol):
-    """Who waits for a key to change."""
-
-    @property
-    def waiting(self) -> int:
-        """For how many tasks."""
-        ...
-
-    def freed(self, node: int, key: bytes | None) -> None:
-        """A node reports a change: of that key, or of any."""
-
-    def wake(self, key: bytes | None = None) -> None:
-        """We changed it ourselves, or a node came back."""
-
-    def close(self) -> Command | None:
-        """The client is closed; returns what every node is still to be told."""
 
 
 class Engine:
@@ -89,7 +72,10 @@ class Engine:
         self.masters = Masters(addresses, settings, keys, events, self, now, self.random)
         self.nodes = self.masters.nodes
         self.needed = self.masters.needed
-        self.turns = Turns(self.loop)
+        self.board = Board(self.loop)
+        """Who waits for which key to change: those who ask the nodes, mostly."""
+        self.anteroom = Anteroom(self)
+        self.turns = self.anteroom.turns
         self.renewals = Renewals(self)
         self.held: dict[bytes, Holding] = {}
         """The leases that are kept, by the keys whose change puts them in doubt."""
@@ -97,10 +83,6 @@ class Engine:
         """The same of those that others may share."""
         self.reading: WeakKeyDictionary[Caller, dict[Holding, None]] = WeakKeyDictionary()
         """Those of them that others may share, by who has them."""
-        self.contests: dict[bytes, list[Waiting]] = {}
-        """Who is asking the nodes, by the keys whose change they wait for."""
-        self._given_up: dict[bytes, int] = {}
-        """On which nodes attempts that failed have given something back in this step of the loop, by its key."""
         self.shared: dict[bytes, object] = {}
         """What the tasks that wait for the same do once for all of them, by a key of it."""
         self.closed = False
@@ -135,7 +117,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Tasks that wait for a lock, or for a latch."""
-        return self.turns.waiting + sum(each.waiting for each in set(self._contests(None)))
+        return self.turns.waiting + self.board.waiting
 
     async def closed_connections(self) -> None:
         """After `close`: wait until the connections have ended."""
@@ -162,8 +144,8 @@ class Engine:
         self.closed = True
         for holding in tuple(self.held.values()):
             holding.lose("the client was closed", "closed", at_once=True)
-        for contest in self._contests(None):
-            self._tell(contest.close(), self.settings.options)
+        for waiting in self.board.watching(None):
+            self._tell(waiting.close(), self.settings.options)
         self.renewals.close()
         self._ending = self.masters.close()
 
@@ -190,7 +172,7 @@ class Engine:
                 self.masters.use_ttl(options.ttl)
             # The turn on the only name, when it is free, without a coroutine: the common case.
             alone = claim.shared or (len(claim.turns) == 1 and self.turns.take(claim.turns[0]))
-            run = 0 if alone else await self._enter(claim, options, deadline)
+            run = 0 if alone else await self.anteroom.enter(claim, options, deadline)
             holding = await self._contend(claim, options, deadline, run)
         except LockTimeout as exc:
             self.counters.timeouts += 1
@@ -217,72 +199,9 @@ class Engine:
         """Report what began at `since`."""
         self.events.tell(kind, names=claim.names, lock=claim.kind, seconds=self.now() - since, **details)
 
-    async def _enter(self, claim: Claim, options: Options, deadline: float | None) -> int:
-        """The turn on every name, in the names' order; returns how many leases this process took in a row."""
-        turns, taken, run = self.turns, 0, 0
-        try:
-            for key in claim.turns:
-                if not turns.take(key):
-                    await self._queue(claim, key, options, deadline)
-                    turn = turns.get(key)
-                    run = max(run, turn.run if turn is not None else 0)
-                taken += 1
-        except BaseException:
-            for key in claim.turns[:taken]:
-                turns.leave(key)
-            raise
-        return run
-
-    async def _queue(self, claim: Claim, key: bytes, options: Options, deadline: float | None) -> None:
-        """Wait behind the others of this process that want that name."""
-        left = None if deadline is None else deadline - self.now()
-        once = left is not None and left <= 0 and not self._knows(claim, key)
-        if once:
-            left = self.node_timeout  # somebody else asks, just now: that will tell
-        turn = self.turns.get(key)  # over by then, where all who are in it give up at once
-        if not await self.turns.wait(key, left, once=once):
-            raise self._not_my_turn(claim, key, options, turn)
-
-    async def _queue_up(self, claim: Claim, options: Options, deadline: float | None, contest: Contest) -> bool:
-        """One that shares, and was refused or finds others who were, waits as all do: one of them asks for all."""
-        if not claim.queues:
-            return False
-        turns, (key,) = self.turns, claim.turns
-        turn = turns.get(key)
-        if turn is not None:
-            self.unwatch(claim.watched, contest)  # it asks nobody meanwhile
-            try:
-                await self._queue(claim, key, options, deadline)
-            finally:
-                self.watch(claim.watched, contest)
-        if turns.take(key) if turn is None else turns.get(key) is turn:
-            contest.queue_up = None
-            turns.begin(claim.turns, contest)
-        return turn is not None
-
-    def answered(self, contest: Contest, claim: Claim) -> None:
-        """That one has been refused: so are those of this process who try once, if it has the turn they wait for."""
-        for key in claim.turns:
-            if (turn := self.turns.get(key)) is not None and turn.contest is contest:
-                self.turns.answered(key)
-
-    def _knows(self, claim: Claim, key: bytes) -> bool:
-        turn = self.turns.get(key)
-        if turn is not None and turn.contest is not None:
-            return turn.contest.asked
-        # Nobody asks: whoever has the turn is a holder, or has just got it from one that passed it on.
-        return turn is None or claim.exclusive
-
-    def _not_my_turn(self, claim: Claim, key: bytes, options: Options, turn: Turn | None) -> Exception:
-        if turn is not None and (contest := turn.contest) is not None:
-            error = contest.last_error
-            return contest.timed_out(claim, options.wait) if error is None else copy(error)
-        # All the slots of a semaphore queue under no key of their own.
-        holding = next((self.held[each] for each in (key, *claim.watched) if each in self.held), None)
-        if holding is None:
-            return timed_out(claim.names, options.wait, None, "", retry_after=None)
-        ends_in = max(holding.runs_out_at + self.round_trip - self.now(), 0.0)
-        return timed_out(claim.names, options.wait, owner_of(holding.token), self.advice(claim), retry_after=ends_in)
+    def refused(self, contest: Contest, claim: Claim) -> None:
+        """That one has been refused: so are those of this process who try once."""
+        self.anteroom.refused(contest, claim)
 
     def advice(self, claim: Claim) -> str:
         """What to say to one who has waited for itself."""
@@ -292,10 +211,10 @@ class Engine:
         claim = claim.begin(self)
         contest = Contest(self, claim, options, deadline)
         if claim.shared:
-            contest.queue_up = partial(self._queue_up, claim, options, deadline)
+            contest.queue_up = partial(self.anteroom.queue_up, claim, options, deadline)
         else:
             self.turns.begin(claim.turns, contest)
-        self.watch(claim.watched, contest)
+        self.board.watch(claim.watched, contest)
         try:
             if contest.queue_up is not None and self.turns.get(claim.turns[0]) is not None:
                 await contest.queue_up(contest)
@@ -305,9 +224,10 @@ class Engine:
                 await asyncio.sleep(self.random.uniform(2, 3) * self.round_trip)
             won = await contest.win()
         except BaseException:
-            self._leave(claim, contest, pass_on=True)
+            self.board.unwatch(claim.watched, contest)
+            self.anteroom.leave(claim, contest, pass_on=True)
             self._tell(claim.withdraw(), options)
-            self._wake_own(claim, ())
+            self.board.look_again(claim.watched, ())
             raise
         withdrawn = claim.withdraw()
         self._tell(withdrawn, options)
@@ -317,47 +237,16 @@ class Engine:
         )
         round_.won = holding
         holding.owned_turn = claim.exclusive
-        self._leave(claim, contest, pass_on=not claim.exclusive, won=True)
+        self.board.unwatch(claim.watched, contest)
+        self.anteroom.leave(claim, contest, pass_on=not claim.exclusive, won=True)
         if withdrawn is not None and not claim.exclusive:
-            self._wake_own(claim, ())  # the nodes report it to others, not to us
+            self.board.look_again(claim.watched, ())  # the nodes report it to others, not to us
         self.adopt(holding)
         return holding
 
     def _tell(self, command: Command | None, options: Options) -> None:
         if command is not None:
             self.tell_all(command, options.ttl)
-
-    def watch(self, keys: Sequence[bytes], who: Waiting) -> None:
-        """Tell that one when one of those keys changes."""
-        contests = self.contests
-        for key in keys:
-            if key in contests:
-                contests[key].append(who)
-            else:
-                contests[key] = [who]
-
-    def unwatch(self, keys: Sequence[bytes], who: Waiting) -> None:
-        """The end of `watch`."""
-        for key in keys:
-            waiting = self.contests[key]
-            if len(waiting) == 1:
-                del self.contests[key]
-            else:
-                waiting.remove(who)
-
-    def _leave(self, claim: Claim, contest: Contest, *, pass_on: bool, won: bool = False) -> None:
-        self.unwatch(claim.watched, contest)
-        if contest.queue_up is not None:
-            return  # it never had the turn
-        for key in claim.turns:
-            if won and claim.shared:
-                self.turns.open(key)
-            elif pass_on:
-                self.turns.leave(key)
-            elif (turn := self.turns.get(key)) is not None:
-                turn.contest = None
-                if turn.once:
-                    self.turns.answered(key)
 
     def entered_by(self, claim: Claim, who: Caller | None) -> Holding | None:
         """The lease on exactly these names that this one may enter again."""
@@ -438,15 +327,11 @@ class Engine:
                 self.turns.leave(key)
         # The nodes report to others what we change, not to us. Whoever has just got the turn begins after this.
         if claim.exclusive or self.random.random() * LONGEST_RUN >= 1:
-            self._wake_own(claim, freed)
+            self.board.look_again(claim.watched, freed)
         else:
             # The next in this process waits at the nodes already, and would always be first: as for LONGEST_RUN above.
-            self.loop.call_later(self.random.uniform(2, 3) * self.round_trip, self._wake_own, claim, freed)
-
-    def _wake_own(self, claim: Claim, freed: Sequence[bytes]) -> None:
-        for key in claim.watched:
-            for contest in self.contests.get(key, ()):
-                contest.wake(key if key in freed else None)
+            later = self.random.uniform(2, 3) * self.round_trip
+            self.loop.call_later(later, self.board.look_again, claim.watched, freed)
 
     def give_back(self, claim: Claim, token: bytes, reached: int, retain_ms: int = 0) -> Released:
         """Send releases to those nodes. Synchronous: they are on their way before anything else can happen."""
@@ -454,24 +339,6 @@ class Engine:
         round_ = Released(self, claim, command, self.node_timeout)
         round_.send(reached)
         return round_
-
-    def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
-        """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
-        # To them the nodes do not report it: it was we who changed it.
-        for key in keys:
-            if nodes and len(self.contests.get(key, ())) > 1:
-                if not self._given_up:
-                    self.loop.call_soon(self._tell_what_was_given_up)
-                self._given_up[key] = self._given_up.get(key, 0) | nodes
-
-    def _tell_what_was_given_up(self) -> None:
-        # Once for all of a step of the loop: thousands may begin to wait in one.
-        given_up, self._given_up = self._given_up, {}
-        for key, nodes in given_up.items():
-            indexes = [node.index for node in self.nodes if node.bit & nodes]
-            for contest in self._contests(key):
-                for index in indexes:
-                    contest.freed(index, key)
 
     def tell_all(self, command: Command, keep: float, but: int = 0) -> None:
         """Send every node something that must arrive, at the latest on its next connection, within `keep` seconds.
@@ -499,28 +366,19 @@ class Engine:
         """Somebody else changed that key there; None: all keys."""
         for holding in self._held(key):
             self.renewals.suspect(holding)
-        for contest in self._contests(key):
-            contest.freed(node.index, key)
+        self.board.reported(node.index, key)
 
     def own_change(self, key: bytes) -> None:
         """We changed that key ourselves, which the nodes do not report to us."""
         for holding in self._held(key):
             self.renewals.suspect(holding)
-        for contest in self._contests(key):
-            contest.wake(key)
+        self.board.changed(key)
 
     def _held(self, key: bytes | None) -> list[Holding]:
         if key is None:
             return list(self.held.values())
         return [self.held[key]] if key in self.held else list(self._sharing.get(key, ()))
 
-    def _contests(self, key: bytes | None) -> list[Waiting]:
-        if key is None:
-            # A copy: the statistics may be read in another thread, by an exporter that serves a scrape there.
-            return [contest for contests in tuple(self.contests.values()) for contest in contests]
-        return list(self.contests.get(key, ()))
-
     def node_up(self) -> None:
         """One more node may vote: waiters may have a chance, and what its old connection had to tell them is lost."""
-        for contest in self._contests(None):
-            contest.wake()
+        self.board.changed(None)

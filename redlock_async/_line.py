@@ -143,8 +143,7 @@ class Line:
         """Tell the nodes that all who wait here are alive."""
         self._sign_in(self._place_ms / 1000 / SIGNS)
         if not self.heard:
-            ticket = Call("fair_ticket", 2, self._places[2], self._places[0], REGISTER_MS)
-            Keep(self.hall, self, (), ticket).ask_all()
+            Keep(self.hall, self, (), next_ticket(self._places)).ask_all()
             return
         for start in range(0, len(self._waiting), BATCH):
             self.keep(self._waiting[start : start + BATCH])
@@ -166,6 +165,12 @@ class Line:
             places += (claim.ticket or 0, claim.id)
         command = Call("fair_wait", 3, *self._places, self.wakes, self._place_ms, REGISTER_MS, *places)
         Keep(self.hall, self, claims, command).ask_all()
+
+
+def next_ticket(places: tuple[bytes, bytes, bytes]) -> Command:
+    """The words for one: larger than all that a node has given or keeps a place for."""
+    queue, _, register = places
+    return Call("fair_ticket", 2, register, queue, REGISTER_MS)
 
 
 class Draw(Round):

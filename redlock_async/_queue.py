@@ -15,7 +15,7 @@ from typing import ClassVar, Self, cast
 
 from ._claim import Ahead, Ground, Held
 from ._keys import Keys
-from ._line import REGISTER_MS, Draw, Hall, Line
+from ._line import REGISTER_MS, Draw, Hall, Line, next_ticket
 from ._mutex import Mutex
 from ._round import until_decided
 from ._scripts import Call, Command
@@ -87,7 +87,7 @@ class Fair(Mutex):
 
     async def _draw(self, hall: Hall, deadline: float | None) -> int:
         """A ticket, larger than all that a majority stores."""
-        command = Call("fair_ticket", 2, self.places[2], self.places[0], REGISTER_MS)
+        command = next_ticket(self.places)
         draw = await until_decided(
             hall, lambda: Draw(hall, command, hall.node_timeout), deadline, "could not queue for", self.names[0]
         )

@@ -140,7 +140,7 @@ class Watch:
         self._trouble: Exception | None = None
         self._changed = asyncio.Event()
         self._waiting: set[asyncio.Future[bool]] = set()
-        engine.watch(count.keys, self)
+        engine.board.watch(count.keys, self)
         self._task = engine.loop.create_task(self._run(), name=f"redlock latch {count.name}")
 
     async def wait(self, limit: float | None, deadline: float | None) -> None:
@@ -169,7 +169,7 @@ class Watch:
         """Whoever waits from now on begins anew."""
         if self._engine.shared.get(self._key) is self:
             del self._engine.shared[self._key]
-            self._engine.unwatch(self._count.keys, self)
+            self._engine.board.unwatch(self._count.keys, self)
 
     async def _run(self) -> None:
         engine = self._engine

@@ -124,7 +124,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
     # Nothing has run since it was forgotten here: whoever got its turn asks the nodes after this.
     command = claim.downgrade(writing.token, writing.fence, round(writing.ttl * 1000))
     round_ = Downgrade(engine, command, writing, reading)
-    engine.watch(claim.watched, round_)
+    engine.board.watch(claim.watched, round_)
     round_.ask_all()
     try:
         verdict = await round_.outcome
@@ -135,7 +135,7 @@ async def _downgrade(engine: Engine, writing: Holding) -> Holding:
         engine.end(writing)
         raise
     finally:
-        engine.unwatch(claim.watched, round_)
+        engine.board.unwatch(claim.watched, round_)
     if verdict is Verdict.WON and not engine.closed and reading.confirm(round_.started_at, engine.now()):
         reading.votes = round_.holders
         engine.adopt(reading)

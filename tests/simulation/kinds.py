@@ -572,7 +572,7 @@ class Queueing(KindRun):
     def _waits(self, number, place):
         process = self._processes[number]
         engine = self._clients(self.schedule.nodes, number)._running
-        return not process.dead and engine is not None and engine.loop is process.loop and place in engine.contests
+        return not process.dead and engine is not None and engine.loop is process.loop and place in engine.board
 
     def _struck(self, attempt):
         cut_off = any(fault.what == "black hole" and fault.process == attempt.number for fault in self.schedule.faults)

@@ -22,8 +22,8 @@ def corners(seed):
     return luck.choice(CORNERS)(seed, luck)
 
 
-def _calm(seed, luck, kind, jobs, faults, *, nodes=(3, 5), **more):
-    """So many masters, of which nothing fails but what is given."""
+def _corner(seed, luck, kind, jobs, faults, *, nodes=(3, 5), **more):
+    """So many masters; nothing fails but what is given."""
     schedule = calm(seed, luck, kind, jobs, faults=tuple(sorted(faults, key=when)), **more)
     return replace(schedule, nodes=luck.choice(nodes), tail=0.0)
 
@@ -40,7 +40,7 @@ def _freed_readers(seed, luck):
     nodes, far = luck.choice((3, 5)), luck.uniform(0.002, 0.01)
     faults = [Fault(0.2, "lag", node, far, process=0) for node in range(nodes)]
     faults.append(Fault(at + luck.uniform(-2, 15) * gap, "force", 0))
-    return _calm(seed, luck, "readers and writers", [(first,), *following], faults, nodes=(nodes,))
+    return _corner(seed, luck, "readers and writers", [(first,), *following], faults, nodes=(nodes,))
 
 
 # Semaphores
@@ -62,7 +62,7 @@ def _two_numbers(seed, luck):
             yield Task("semaphore", "x", at, ttl, 0.0, luck.uniform(0, gap), permits=other)
 
     jobs = [(Task("semaphore", "x", 0.05, ttl, 0.0, 7.0, permits=held),), tuple(tries()), tuple(tries())]
-    return _calm(seed, luck, "semaphore", jobs, faults, nodes=(nodes,))
+    return _corner(seed, luck, "semaphore", jobs, faults, nodes=(nodes,))
 
 
 def _forgotten_slots(seed, luck):
@@ -81,7 +81,7 @@ def _forgotten_slots(seed, luck):
         for node in order[2 * spare :]
     ]
     change = (luck.uniform(0.6, 1.2), luck.randint(1, before - 1))
-    return _calm(seed, luck, "semaphore", [(holder,)], faults, nodes=(nodes,), changes=(change,))
+    return _corner(seed, luck, "semaphore", [(holder,)], faults, nodes=(nodes,), changes=(change,))
 
 
 def _half_heard(seed, luck):
@@ -95,7 +95,7 @@ def _half_heard(seed, luck):
         faults.append(Fault(asks + luck.uniform(-0.9, 0.9) * lag, what, node, luck.uniform(0.5, 2.0)))
     jobs = [tuple(Task("semaphore", "x", at, 1.0, 1.0, 0.1, permits=before) for at in (0.2, 2.0, 4.0))]
     more = {"changes": ((1.0, permits),), "lags": (lag,) * nodes, "stays": True}
-    return _calm(seed, luck, "semaphore", jobs, faults, nodes=(nodes,), **more)
+    return _corner(seed, luck, "semaphore", jobs, faults, nodes=(nodes,), **more)
 
 
 # Fair
@@ -114,7 +114,7 @@ def _forgotten_tickets(seed, luck):
     jobs = [(Task("fair", "x", 0.0, 2.0, 1.0, luck.uniform(0.9, 1.5)),), *waiting, late]
     nodes = luck.choice((3, 5))
     faults = [Fault(at, "forget tickets", node) for node in range(nodes)]
-    return _calm(seed, luck, "fair", jobs, faults, nodes=(nodes,), ordered=True, bound=FAIR_BOUND)
+    return _corner(seed, luck, "fair", jobs, faults, nodes=(nodes,), ordered=True, bound=FAIR_BOUND)
 
 
 def _left_in_between(seed, luck):
@@ -133,7 +133,7 @@ def _left_in_between(seed, luck):
     faults = [Fault(0.02, "lag", node, lag, process=1) for node in range(nodes)]
     reset = at + luck.uniform(3, 9) * lag
     faults += [Fault(reset, "reset", node) for node in range(nodes)]
-    return _calm(seed, luck, "fair", jobs, faults, nodes=(nodes,), bound=FAIR_BOUND)
+    return _corner(seed, luck, "fair", jobs, faults, nodes=(nodes,), bound=FAIR_BOUND)
 
 
 def _second_in_line(seed, luck):
@@ -151,7 +151,7 @@ def _second_in_line(seed, luck):
     nodes = luck.choice((1, 3, 5))
     faults = [Fault(0.01, "lag", node, far, process=1) for node in range(nodes)]
     faults += [Fault(0.37, "forget scripts", node) for node in range(nodes)]
-    return _calm(seed, luck, "fair", jobs, faults, nodes=(nodes,), prompt=PROMPT)
+    return _corner(seed, luck, "fair", jobs, faults, nodes=(nodes,), prompt=PROMPT)
 
 
 def _passing_by(seed, luck):
@@ -174,7 +174,7 @@ def _passing_by(seed, luck):
         (_waiting(comes),),
         *((other,) for other in [looks_early, *others]),
     ]
-    return _calm(seed, luck, "fair", jobs, [Fault(dies, "murder", 2)], ordered=True, bound=NEXT)
+    return _corner(seed, luck, "fair", jobs, [Fault(dies, "murder", 2)], ordered=True, bound=NEXT)
 
 
 def _dead_in_line(seed, luck):
@@ -185,7 +185,7 @@ def _dead_in_line(seed, luck):
     alive = [(_waiting(luck.uniform(0.05, 0.1)),)] if luck.random() < 0.5 else []
     dead = tuple(_waiting(luck.uniform(0.15, 0.3)) for _ in range(luck.choice((1, 1, 3))))
     jobs = [(Task("fair", "x", 0.0, 1.0, 1.0, frees),), dead, *alive, (_waiting(luck.uniform(0.32, frees - 0.05)),)]
-    return _calm(seed, luck, "fair", jobs, [Fault(dies, "murder", 1)], ordered=True, bound=NEXT)
+    return _corner(seed, luck, "fair", jobs, [Fault(dies, "murder", 1)], ordered=True, bound=NEXT)
 
 
 def _cut_off(seed, luck):
@@ -202,7 +202,7 @@ def _cut_off(seed, luck):
     ]
     faults = [Fault(at, "black hole", node, 12.0, process=0) for node in order[:needed]]
     faults.append(Fault(at + luck.uniform(0.1, 2.5), luck.choice(("kill", "cut", "pause")), order[0], 10.0))
-    return _calm(seed, luck, "fair", jobs, faults, nodes=(nodes,), bound=FAIR_BOUND)
+    return _corner(seed, luck, "fair", jobs, faults, nodes=(nodes,), bound=FAIR_BOUND)
 
 
 # Latches
@@ -229,7 +229,7 @@ def _late_news(seed, luck):
     lags.append(Fault(0.05, "lag", near, far, process=1))
     waits = tuple(Task("wait", "x", luck.uniform(0.1, 0.3), 1.0, 20.0, 0.0) for _ in range(luck.randint(1, 2)))
     more = {"count": count, "bound": LATCH_BOUND, "hearsay": True}
-    return _calm(seed, luck, "latch", [counting, (CONNECTS, *waits)], lags, nodes=(nodes,), **more)
+    return _corner(seed, luck, "latch", [counting, (CONNECTS, *waits)], lags, nodes=(nodes,), **more)
 
 
 def _mended(seed, luck):
@@ -243,7 +243,7 @@ def _mended(seed, luck):
     last = Task("count", "x", luck.uniform(0.31, 0.34), 1.0, 10.0, 0.0, event="event 1")
     jobs = [counting, (CONNECTS, *waits), (CONNECTS, last)]
     more = {"count": 2, "bound": LATCH_BOUND, "hearsay": True}
-    return _calm(seed, luck, "latch", jobs, faults, nodes=(nodes,), **more)
+    return _corner(seed, luck, "latch", jobs, faults, nodes=(nodes,), **more)
 
 
 CORNERS = (

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from redlock_async import (
     _acquire,
+    _anteroom,
     _contest,
     _engine,
     _extension,
@@ -422,7 +423,7 @@ def wake_up_is_lost():
 @mutant("mixed")
 def turn_is_not_passed_on():
     """A cancelled waiter keeps its turn."""
-    with patch.object(_engine.Engine, "_leave", lambda self, claim, contest, *, pass_on, won=False: None):  # noqa: ARG005 - its signature
+    with patch.object(_anteroom.Anteroom, "leave", lambda self, claim, contest, *, pass_on, won=False: None):  # noqa: ARG005 - its signature
         yield
 
 

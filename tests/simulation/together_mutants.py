@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _acquire, _contest, _engine, _holding, _slots, _waiting
+from redlock_async import _acquire, _anteroom, _board, _contest, _holding, _slots, _waiting
 
 OWNER = "string.match({}, ':[^:]*$')"
 """The label in a token: whoever takes it for the token takes its own process's other tasks for itself."""
@@ -133,19 +133,19 @@ def who_asks_for_all_readers_keeps_the_turn():
 @mutant("together")
 def who_asked_for_all_readers_and_gave_up_keeps_the_turn():
     """Those who wait behind it are not told, and nobody asks for them any more."""
-    leave = _engine.Engine._leave
+    leave = _anteroom.Anteroom.leave
 
     def kept(self, claim, contest, *, pass_on, won=False):
         leave(self, claim, contest, pass_on=pass_on and not claim.shared, won=won)
 
-    with patch.object(_engine.Engine, "_leave", kept):
+    with patch.object(_anteroom.Anteroom, "leave", kept):
         yield
 
 
 @mutant("together")
 def what_a_process_frees_itself_wakes_nobody_there():
     """No server reports to a client what that has changed itself."""
-    with patch.object(_engine.Engine, "_wake_own", lambda *_: None):
+    with patch.object(_board.Board, "look_again", lambda *_: None):
         yield
 
 
