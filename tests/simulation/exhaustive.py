@@ -66,6 +66,8 @@ ON_KEYS = {
 }
 FEW_WITHOUT_HOLDER = ("granted", "out of memory", "reply lost", "late request")
 FEW = ("granted", "held", "wrong type", "reply lost", "late request")
+PASSING = ("lost", "reply lost", "late request", "late reply", "torn")
+"""What may be over when the same operation asks that node again."""
 
 ENDLESS = 20_000
 """Steps of all processes together: a case has some hundreds."""
@@ -138,6 +140,8 @@ def _of_trying(s):
     found = {"held"} if held else set()
     if 0 < held < s.needed and s.kind not in SHARED:
         found.add("done")  # a minority's holder has nothing: it asks again, and what is wrong with others may be over
+    if s.kind == "fair" and s.count("granted", *PASSING) >= s.needed:
+        found.add("done")  # it asks every node twice: for a ticket, and then for the lock
     found |= {"unavailable"} if failed > s.spare else set()
     # With no time for another try it says what it must be when all that have not answered yet are like most that have.
     guessed = 2 * conflicts > s.spare + 1 and failed > s.spare
