@@ -22,6 +22,7 @@ from redlock_async._queue import SHORTEST_PLACE
 pytestmark = pytest.mark.asyncio
 
 QUEUED = b"redlock-async:queue:{queued}"
+KEPT = b"redlock-async:queue-kept:{queued}"
 CLEAN_WITHIN = 0.1
 
 
@@ -278,6 +279,46 @@ async def test_a_killed_head_costs_no_more_than_its_place(nodes, eyes, eventuall
         for task in waiting:
             if not task.done() or task.result().valid:
                 await (await asyncio.wait_for(task, 1)).release()
+        await eventually(lambda: not eyes.keys() and not queues(eyes), within=CLEAN_WITHIN)
+
+
+async def test_one_that_is_killed_behind_another_costs_no_more(nodes, eyes, eventually, queuers):
+    """Than its place, also where the next has no reason of its own to look when that is over.
+
+    It came after the last sign of life of the one ahead, so it does not look sooner than that one's place would end;
+    and it gives none itself between the time that one leaves and the time the dead one's place runs out.
+    """
+
+    def runs_out_at(position):
+        who = eyes.clients[0].zrange(QUEUED, position, position)[0]
+        return max(int(eye.hget(KEPT, who)) for eye in eyes.clients) / 1000
+
+    async with Redlock(nodes) as redlock, Redlock(nodes) as other:
+        held = await redlock.fair("queued").acquire()
+        started = queuers(nodes, 1)
+        ahead = asyncio.create_task(redlock.fair("queued").acquire())
+        await eventually(lambda: places(eyes) == 1)
+        first_kept = runs_out_at(0)
+        await eventually(lambda: runs_out_at(0) > first_kept)
+        first_kept = runs_out_at(0)
+        await eventually(lambda: time.time() > first_kept - SHORTEST_PLACE + 0.2)
+        started.start(0, 0)
+        await eventually(lambda: places(eyes) == 2)
+        await eventually(lambda: runs_out_at(0) > first_kept)
+        behind = asyncio.create_task(other.fair("queued").acquire())
+        await eventually(lambda: places(eyes) == 3)
+        started.processes[0].send_signal(signal.SIGKILL)
+        started.processes[0].wait()
+        expected_at = runs_out_at(1)
+        await held.extend()  # when it came it looked at the lock: of this it is told, and of no later change
+        await eventually(lambda: time.time() > expected_at - 0.15)
+        await held.release()
+        await (await asyncio.wait_for(ahead, 1)).release()
+        lease = await asyncio.wait_for(behind, 5)
+        late = time.time() - expected_at
+        print(f"the next got in {late * 1e3:.0f} ms after the dead one's place had run out")
+        assert 0 <= late < 0.2
+        await lease.release()
         await eventually(lambda: not eyes.keys() and not queues(eyes), within=CLEAN_WITHIN)
 
 

@@ -243,6 +243,13 @@ def permits_are_forgotten_before_the_slots():
 
 
 @mutant("semaphore")
+def permits_are_kept_for_ever():
+    """Long after the slots."""
+    with rewritten("semaphore_acquire", ("SET', KEYS[1], ARGV[1], 'PX', 2 * ARGV[4])", "SET', KEYS[1], ARGV[1])")):
+        yield
+
+
+@mutant("semaphore")
 def only_one_slot_is_tried():
     """Who finds it taken waits for it, though others are free."""
 
@@ -524,6 +531,13 @@ def who_becomes_the_first_by_its_own_sign_is_not_told():
 def places_are_not_kept():
     """No signs of life: who is not the first is forgotten after a while."""
     with patch.object(_line.Line, "_sign", lambda _self: None):
+        yield
+
+
+@mutant("fair")
+def queues_are_kept_for_ever():
+    """Also when all who waited there are dead."""
+    with rewritten("fair_acquire", ("then redis.call('PEXPIRE', key, ARGV[7]) end", "then end")):
         yield
 
 

@@ -247,6 +247,13 @@ def extension_of_a_strangers_key():
         yield
 
 
+@mutant("smallest")
+def own_lease_is_not_found():
+    """A renewal finds none, though nothing has failed."""
+    with rewritten("mutex_extend", ("if holder == ARGV[2 * i - 1] then", "if false then")):
+        yield
+
+
 @mutant("forced")
 def repair_after_a_majority_has_lost_it():
     """A lease that was freed on most nodes is set again there: a renewal undoes a force-release."""

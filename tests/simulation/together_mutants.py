@@ -1,5 +1,6 @@
 """Rules of trying once, of periods, and of tasks that want the same side by side, each broken, as in mutants.py."""
 
+import asyncio
 import math
 from unittest.mock import patch
 
@@ -47,6 +48,19 @@ def a_second_try_keeps_the_votes_of_the_first():
 def who_tries_once_asks_on_though_somebody_has_it():
     """A majority has named one holder, and it goes on until `node_timeout` is over."""
     with patch.object(_acquire.Acquire, "named", property(lambda _self: False)):
+        yield
+
+
+@mutant("fair", "semaphore")
+def who_tries_once_takes_its_time():
+    """It sleeps before it says that somebody has it."""
+    second_thought = _contest.Contest._second_thought
+
+    async def slow(self, *arguments):
+        await asyncio.sleep(0.5)
+        await second_thought(self, *arguments)
+
+    with patch.object(_contest.Contest, "_second_thought", slow):
         yield
 
 
