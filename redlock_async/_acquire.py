@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
 
 from ._claim import Claim, Held
 from ._fencing import choose
@@ -17,12 +17,6 @@ from ._wire import Receiver
 
 SILENCE = 0.01
 """Seconds a contended attempt grants a silent node at least, before it lets go of the votes it has."""
-
-
-class Standing(Protocol):
-    """A lease, as far as the round that won it is concerned."""
-
-    votes: int
 
 
 class Manner(Enum):
@@ -42,8 +36,8 @@ class Acquire(Round):
         "_manner",
         "_most_patience",
         "fences",
+        "granted_late",
         "holding",
-        "won",
     )
 
     elects = True
@@ -59,8 +53,8 @@ class Acquire(Round):
         self._freed = 0
         self.fences: dict[int, int] = {}
         self.holding: dict[int, Held] = {}
-        self.won: Standing | None = None
-        """The lease that came of it: those who grant later hold it, too."""
+        self.granted_late: Callable[[int], None] | None = None
+        """Told of each node that grants, by its bit, after it was known what came of the attempt."""
 
     def ask_first(self, node: Node) -> None:
         """Ask that node alone, and the others only when it grants, or does not answer soon.
@@ -120,8 +114,8 @@ class Acquire(Round):
         self.granted = granted = self.granted + 1
         if granted == self.needed:
             self._win()
-        elif self.won is not None:
-            self.won.votes |= bit
+        elif self.granted_late is not None:
+            self.granted_late(bit)
         if not left:
             self._all_answered()
 
@@ -136,8 +130,8 @@ class Acquire(Round):
         if self._manner is Manner.ONE_FIRST:
             self._ask_the_others()
         self.fences[node] = fence
-        if self.won is not None:
-            self.won.votes |= 1 << node
+        if self.granted_late is not None:
+            self.granted_late(1 << node)
         return True
 
     def _granted(self, reply: object) -> int | None:
@@ -162,25 +156,24 @@ class Acquire(Round):
         if (fence := self._granted(reply)) is not None:
             self.fences[node] = fence
             self.holders |= 1 << node
-            if self.won is not None:
+            if self.granted_late is not None:
                 # Of that node only: what the others said then, a renewal may have heard otherwise since.
-                self.won.votes |= 1 << node
+                self.granted_late(1 << node)
 
-    def freed(self, node: int) -> bool:
-        """That node reports the lock changed since it refused; returns whether a quorum is possible again."""
+    def freed(self, node: int) -> None:
+        """The lock has changed on that node. It may be heard of before its refusal is."""
         self._freed |= 1 << node
-        return self.could_win
 
     @property
     def could_win(self) -> bool:
-        """Whether so many of those that refused report a change that a quorum is possible."""
-        blocked = sum(1 for index in self.holding if not self._freed & (1 << index))
-        return bool(self._freed) and blocked <= self.spare
+        """Whether it has changed on so many of those that refused that a quorum is possible."""
+        blocked = sum(1 for index in self.holding if not self._freed >> index & 1)
+        return self.any_freed and blocked <= self.spare
 
     @property
     def any_freed(self) -> bool:
-        """Whether any node reported a change since it refused."""
-        return bool(self._freed)
+        """Whether it has changed on any that refused, or could not grant it. Elsewhere it was not in the way."""
+        return any(self._freed >> index & 1 for index in (*self.holding, *self.causes))
 
     @property
     def one_only(self) -> bool:

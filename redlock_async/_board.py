@@ -92,12 +92,21 @@ class Board:
                 each.wake(key if key in freed else None)
 
     def gave_up(self, keys: Sequence[bytes], nodes: int) -> None:
-        """An attempt has given back what it had on those nodes: tell the others of this process that wait for it."""
+        """One that waits for those keys has given back what it had on those nodes: tell the others of this process."""
         for key in keys:
             if nodes and len(self._by_key.get(key, ())) > 1:
-                if not self._given_up:
-                    self._loop.call_soon(self._tell_what_was_given_up)
-                self._given_up[key] = self._given_up.get(key, 0) | nodes
+                self._tell_soon(key, nodes)
+
+    def gave_up_late(self, keys: Sequence[bytes], nodes: int) -> None:
+        """The same when that one may wait no longer: it takes no notice itself of what it was granted."""
+        for key in keys:
+            if key in self._by_key:
+                self._tell_soon(key, nodes)
+
+    def _tell_soon(self, key: bytes, nodes: int) -> None:
+        if not self._given_up:
+            self._loop.call_soon(self._tell_what_was_given_up)
+        self._given_up[key] = self._given_up.get(key, 0) | nodes
 
     def _tell_what_was_given_up(self) -> None:
         # Once for all of a step of the loop: thousands may begin to wait in one.

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ._acquire import Acquire, Level
@@ -185,8 +186,11 @@ class Contest:
         return False
 
     def _give_back(self, round_: Acquire) -> None:
-        self._ground.give_back(self._claim, self._token, round_.reached)
-        self._ground.board.gave_up(self._claim.written, round_.holders)
+        ground, claim = self._ground, self._claim
+        ground.give_back(claim, self._token, round_.reached)
+        ground.board.gave_up(claim.written, round_.holders)
+        # Where we do not know yet that it was granted, that has stopped others of this process as well.
+        round_.granted_late = partial(ground.board.gave_up_late, claim.written)
 
     # Between attempts
 
@@ -321,9 +325,10 @@ class Contest:
             self._claim.changed(key)
         if self._round is None or node in self._round.fences:
             return  # nothing there is in the way: it was granted
-        enough = self._round.freed(node)
-        if self._wake is not None:
-            if enough:
+        round_ = self._round
+        round_.freed(node)
+        if self._wake is not None and round_.any_freed:
+            if round_.could_win:
                 _chance_seen(self._wake)
             elif self._backup is None:
                 self._arm_backup()

@@ -235,7 +235,7 @@ class Engine:
         holding = Holding(
             self, claim, won.token, won.fence, options, round_.started_at, reached=round_.reached, votes=round_.holders
         )
-        round_.won = holding
+        round_.granted_late = holding.also_held_by
         holding.owned_turn = claim.exclusive
         self.board.unwatch(claim.watched, contest)
         self.anteroom.leave(claim, contest, pass_on=not claim.exclusive, won=True)

@@ -156,6 +156,10 @@ class Holding(Term):
         """Whether that one has acquired it."""
         return who is not None and self._caller is not None and self._caller() is who
 
+    def also_held_by(self, node: int) -> None:
+        """That one, by its bit, has granted it as well."""
+        self.votes |= node
+
     @property
     def margin(self) -> int:
         """Nodes held beyond the quorum."""

@@ -5,7 +5,7 @@ local ours = 0
 for i = 1, #KEYS do
   if redis.call('GET', KEYS[i]) == ARGV[1] then
     ours = ours + 1
-    if ARGV[2] == '0' then redis.call('DEL', KEYS[i]) else redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
   end
 end
 return ours

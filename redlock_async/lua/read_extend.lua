@@ -21,7 +21,7 @@ for i = 1, #KEYS / 3 do
       states[i] = expiry and -1 or 0
     else
       if tonumber(expiry) < now + ttl then
-        redis.call('ZADD', readers, 'XX', string.format('%.0f', now + ttl), token)
+        redis.call('ZADD', readers, string.format('%.0f', now + ttl), token)
         if redis.call('PTTL', lock) < ttl then
           local stay = ttl + math.min(1000, math.floor(ttl / 2))
           redis.call('PEXPIRE', lock, stay)

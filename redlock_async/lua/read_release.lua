@@ -11,22 +11,18 @@ if ARGV[2] == '0' then
   ours = redis.call('ZREM', readers, ARGV[1])
 elseif redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   ours = 1
-  redis.call('ZADD', readers, 'XX', string.format('%.0f', now + ARGV[2]), ARGV[1])
+  redis.call('ZADD', readers, string.format('%.0f', now + ARGV[2]), ARGV[1])
 end
 -- While others read, one that was refused leaves the lock key alone: a read arms client tracking, and it is held out.
 if ours == 0 and redis.call('EXISTS', readers) == 1 then return 0 end
 -- Freed by force, and perhaps locked by somebody else since: then there are no readers.
 if redis.call('GET', lock) ~= ARGV[3] then return 0 end
-if ours == 1 and ARGV[2] ~= '0' and redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
+if redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
 -- Whoever is left may have died: for that one the lock key stays no longer than its time and a little, as for one alone.
 local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
 if last and redis.call('PTTL', lock) > last - now + math.min(1000, math.floor((last - now) / 2)) then
   redis.call('PEXPIRE', lock, string.format('%.0f', last - now))
 end
--- 0: there is no such key, so nobody reads any more.
-if redis.call('PEXPIRE', readers, redis.call('PTTL', lock)) == 0 then
-  redis.call('DEL', lock)
-else
-  redis.call('EXISTS', lock)
-end
+-- Reading the lock key last arms client tracking again. 0: there are no readers any more.
+if redis.call('PEXPIRE', readers, redis.call('PTTL', lock)) == 0 then redis.call('DEL', lock) end
 return ours

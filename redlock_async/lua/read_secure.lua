@@ -9,7 +9,7 @@ local holder = redis.call('GET', lock)
 if holder and holder ~= ARGV[3] then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if holder then redis.call('ZREMRANGEBYSCORE', readers, '-inf', now) end
+redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)
 local first = false
 if not holder or not redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   if ttl == 0 then return 0 end
@@ -20,6 +20,7 @@ if not holder or not redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   elseif redis.call('PTTL', lock) < ttl then
     redis.call('PEXPIRE', lock, stay)
   end
+  -- Reading the lock key again arms client tracking, which our own write would have disarmed.
   local left = redis.call('PTTL', lock)
   first = redis.call('PEXPIRE', readers, left) == 0
   redis.call('ZADD', readers, string.format('%.0f', now + ttl), ARGV[1])
@@ -32,6 +33,4 @@ if first then fence = math.max(fence, stored + 1) end
 -- It was missing: as in mutex_acquire.lua, it does not start in the past.
 if stored == 0 then fence = math.max(fence, time[1] * 1000000 + time[2] - 1000000) end
 if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence)) end
--- The last command that touches the lock reads it: our own write would have disarmed client tracking.
-redis.call('EXISTS', lock)
 return 1

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _latch, _line, _node, _permits
+from redlock_async import _board, _latch, _line, _node, _permits
 
 # Readers and writers
 
@@ -17,6 +17,13 @@ def readers_that_were_freed_come_back():
         rewritten("read_secure", ("    redis.call('DEL', readers)\n", "")),
         rewritten("write_acquire", ("redis.call('DEL', readers)\n", "")),
     ):
+        yield
+
+
+@mutant("corners")
+def what_was_granted_unheard_and_given_back_is_told_nobody():
+    """The others of its process, whom it has stopped there, look by themselves, about once a second."""
+    with patch.object(_board.Board, "gave_up_late", lambda *_: None):
         yield
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from kinds import FAIR_BOUND, LATCH_BOUND, OF_KINDS, Task, calm
+from kinds import FAIR_BOUND, LATCH_BOUND, OF_KINDS, SHARING_BOUND, Task, calm
 from schedules import FAMILIES, Fault, when
 
 from redlock_async._line import SIGNS
@@ -41,6 +41,14 @@ def _freed_readers(seed, luck):
     faults = [Fault(0.2, "lag", node, far, process=0) for node in range(nodes)]
     faults.append(Fault(at + luck.uniform(-2, 15) * gap, "force", 0))
     return _corner(seed, luck, "readers and writers", [(first,), *following], faults, nodes=(nodes,))
+
+
+def _crossed(seed, luck):
+    """A reader and a writer of one process ask at about the same time, and each has one of two masters for a while."""
+    leaves = luck.uniform(0.4, 0.6)
+    others = (Task("read", "x", 0.05, 2.0, 0.0, leaves - 0.05), Task("write", "x", 0.1, 2.0, 8.0, 0.0))
+    both = tuple(Task(kind, "x", luck.uniform(0.2, 0.3), 2.0, 8.0, 0.05) for kind in ("read", "write"))
+    return _corner(seed, luck, "readers and writers", [others, both], (), nodes=(2,), bound=SHARING_BOUND)
 
 
 # Semaphores
@@ -247,8 +255,8 @@ def _mended(seed, luck):
 
 
 CORNERS = (
-    _freed_readers, _two_numbers, _forgotten_slots, _half_heard, _forgotten_tickets, _left_in_between, _second_in_line,
-    _passing_by, _dead_in_line, _cut_off, _late_news, _mended,
+    _freed_readers, _crossed, _two_numbers, _forgotten_slots, _half_heard, _forgotten_tickets, _left_in_between,
+    _second_in_line, _passing_by, _dead_in_line, _cut_off, _late_news, _mended,
 )  # fmt: skip
 
 OF_KINDS["corners"] = FAMILIES["corners"] = corners

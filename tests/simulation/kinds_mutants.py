@@ -76,7 +76,7 @@ def readers_are_not_pruned():
 @mutant("readers and writers")
 def one_ttl_for_all_readers():
     """Whoever renews, renews them all."""
-    ours = "redis.call('ZADD', readers, 'XX', string.format('%.0f', now + ttl), token)"
+    ours = "redis.call('ZADD', readers, string.format('%.0f', now + ttl), token)"
     for_all = (
         "for _, reader in ipairs(redis.call('ZRANGE', readers, 0, -1)) do "
         "redis.call('ZADD', readers, string.format('%.0f', now + ttl), reader) end"

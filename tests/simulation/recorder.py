@@ -13,6 +13,9 @@ NOTICE = 0.05
 STALE = 0.002
 """Seconds of true time past its deadline that a body is allowed: the steps its cancellation takes."""
 
+ASKED_AT_MOST = 200
+"""Attempts in vain of one process within a second: who waits is told, or waits for a while before it asks again."""
+
 KEPT = re.compile(
     rb"redlock-async:(born|longest-ttl|founded|fence:\d+|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
     re.DOTALL,
@@ -66,6 +69,7 @@ class Recorder:
         self._bodies = {}
         self._by_token = {}
         self._freed = {}
+        self._asked = {}
         self.tracks = []
         self.further = []
         """Holds of others than our clients."""
@@ -93,6 +97,21 @@ class Recorder:
                     live.remove(track)
         for body in self._bodies.get(process, ()):
             body.look(self, process, now)
+        self._look_for_haste(process, now)
+
+    def _look_for_haste(self, process, now):
+        for redlock in self._clients.get(process, ()):
+            if redlock._running is None:
+                continue
+            counters, second = redlock._running.counters, int(now)
+            in_vain = counters.attempts - counters.acquired
+            last, before = self._asked.get(redlock, (None, 0))
+            if second != last:
+                self._asked[redlock] = second, in_vain
+            elif in_vain - before > ASKED_AT_MOST:
+                self._asked[redlock] = second, math.inf
+                told = f"{process.name} asked in vain more than {ASKED_AT_MOST} times in second {second}"
+                self.violations.append(Violation("liveness", told))
 
     def _find_new(self, process, now):
         for redlock in self._clients.get(process, ()):

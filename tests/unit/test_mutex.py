@@ -148,7 +148,7 @@ def round_of(claim, command):
     """An acquire that has been sent."""
     round_ = Acquire.__new__(Acquire)
     round_._claim, round_._command, round_._manner = claim, command, None
-    round_._hedge, round_.fences, round_.holding, round_.won = object(), {}, {}, None
+    round_._hedge, round_.fences, round_.holding, round_.granted_late = object(), {}, {}, None
     return round_
 
 
