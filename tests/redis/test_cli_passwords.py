@@ -108,10 +108,11 @@ def test_nor_while_others_do(guarded, secret, words, begun):
         assert not is_seen(secret)
 
 
-def test_nor_of_the_processes_of_the_demo(secret):
+def test_nor_of_the_processes_of_the_demo(secret, tmp_path):
     """They do not even know the masters of the caller's own environment."""
     urls = f"redis://:{secret}@127.0.0.1:1"
-    with running("demo", "--processes", "2", "--increments", "40", REDLOCK_NODES=urls) as process:
+    words = ["demo", "--processes", "2", "--increments", "40"]
+    with running(*words, REDLOCK_NODES=urls, TMPDIR=str(tmp_path)) as process:  # it is killed, and leaves its files
         while "now they do the same under the lock" not in (line := process.stdout.readline()):
             assert line, process.stderr.read()
         below = {process.pid}
