@@ -172,8 +172,8 @@ class Acquire(Round):
 
     @property
     def any_freed(self) -> bool:
-        """Whether it has changed on any that refused, or could not grant it. Elsewhere it was not in the way."""
-        return any(self._freed >> index & 1 for index in (*self.holding, *self.causes))
+        """Whether it has changed on any that refused. Elsewhere it was not in the way."""
+        return any(self._freed >> index & 1 for index in self.holding)
 
     @property
     def one_only(self) -> bool:

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 from mutants import mutant, rewritten
 
-from redlock_async import _board, _latch, _line, _node, _permits
+from redlock_async import _acquire, _board, _latch, _line, _node, _permits
 
 # Readers and writers
 
@@ -24,6 +24,13 @@ def readers_that_were_freed_come_back():
 def what_was_granted_unheard_and_given_back_is_told_nobody():
     """The others of its process, whom it has stopped there, look by themselves, about once a second."""
     with patch.object(_board.Board, "gave_up_late", lambda *_: None):
+        yield
+
+
+@mutant("corners")
+def a_change_where_it_was_not_refused_is_a_chance():
+    """Of a master that may not vote, for instance: attempts of one process wake the next ones without end."""
+    with patch.object(_acquire.Acquire, "any_freed", property(lambda self: bool(self._freed))):
         yield
 
 

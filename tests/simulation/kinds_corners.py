@@ -51,6 +51,22 @@ def _crossed(seed, luck):
     return _corner(seed, luck, "readers and writers", [others, both], (), nodes=(2,), bound=SHARING_BOUND)
 
 
+def _held_out(seed, luck):
+    """One of three masters is down, and one may not vote, but grants, and reports what changes there: nobody gets it,
+    and each attempt of a process may look like a chance to the others, or to itself."""
+    forgetful, down = luck.sample(range(3), 2)
+    faults = [
+        Fault(0.3, "wipe", forgetful),
+        Fault(luck.uniform(0.35, 0.5), luck.choice(("kill", "black hole", "pause")), down, 4.0),
+    ]
+
+    def wants():
+        return Task(luck.choice(("read", "write")), "x", luck.uniform(0.6, 0.7), 6.0, 8.0, 0.01)
+
+    jobs = [(Task("read", "before", 0.0, 6.0, 0.0, 0.0), wants(), wants()) for _ in range(3)]
+    return _corner(seed, luck, "readers and writers", jobs, faults, nodes=(3,), bound=8.0)
+
+
 # Semaphores
 
 
@@ -255,8 +271,8 @@ def _mended(seed, luck):
 
 
 CORNERS = (
-    _freed_readers, _crossed, _two_numbers, _forgotten_slots, _half_heard, _forgotten_tickets, _left_in_between,
-    _second_in_line, _passing_by, _dead_in_line, _cut_off, _late_news, _mended,
+    _freed_readers, _crossed, _held_out, _two_numbers, _forgotten_slots, _half_heard, _forgotten_tickets,
+    _left_in_between, _second_in_line, _passing_by, _dead_in_line, _cut_off, _late_news, _mended,
 )  # fmt: skip
 
 OF_KINDS["corners"] = FAMILIES["corners"] = corners

@@ -403,36 +403,3 @@ def test_a_failed_attempt_tells_the_others_of_its_process_what_it_gives_back(see
         waiter.result()
     assert got
     assert got[0] < 1.2
-
-
-def test_nobody_is_woken_by_votes_of_its_own_that_come_late(monkeypatch):
-    """It gives them back, but they were in nobody's way: it would ask again, and get as many, without end."""
-    monkeypatch.setattr(_contest, "RACES", 1000)
-    asked = []
-
-    def say(machine, *words):
-        machine.master.receive(machine.master.connect(lambda *_: None), pack(words))
-
-    async def main():
-        async with Redlock(simulation.urls) as redlock:
-            await (await redlock.read("y").acquire()).release()  # the masters have the script
-            await asyncio.sleep(1 - simulation.now)
-            with pytest.raises(LockTimeout):
-                await redlock.read("x").acquire(wait=2)
-            asked.append(redlock.statistics().attempts - 1)
-
-    # One refuses at once, two are down, and two grant when that has settled it.
-    with Simulation(nodes=5, seed=1) as simulation:
-        near, *far = simulation.machines[:3]
-        say(near, "SET", "x", "of one who died, and had no more", "PX", 10_000)
-        for machine in far:
-            simulation.at(0.8, simulation.delay, machine.index, 0.01 * machine.index)
-        for node in (3, 4):
-            simulation.at(0.9, simulation.kill, node)
-        for ms in range(1, 4):
-            simulation.at(1.5 + ms / 1000, say, near, "SET", "x", f"another, {ms}", "PX", 10_000)
-        process = simulation.process(main)
-        simulation.run(20)
-        process.result()
-    assert asked
-    assert asked[0] < 40
