@@ -9,7 +9,8 @@ local holder = redis.call('GET', lock)
 if holder and holder ~= ARGV[3] then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)
+-- Only then: behind a write that needs no memory a full server would take a lost reader back.
+if holder then redis.call('ZREMRANGEBYSCORE', readers, '-inf', now) end
 local first = false
 if not holder or not redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   if ttl == 0 then return 0 end

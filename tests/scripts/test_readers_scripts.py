@@ -1,6 +1,7 @@
 """What the scripts of readers and writers do on one node."""
 
-from one_node import MARK
+import pytest
+from one_node import MARK, Refused
 
 SECOND = 1_000_000
 KEYS = ("lock", "readers", "hint", "fence")
@@ -397,6 +398,14 @@ def test_a_lost_reader_is_set_again(node):
     assert secure(node, "anna", 5, ttl=10_000) == 1
     assert node.holds == {"fence": ("8", None), "lock": (MARK, STAY), "readers": ({"anna": node.ms + 10_000}, STAY)}
     assert node.tells_the_client_of("lock", "readers", "fence") == ["lock"]
+
+
+def test_a_full_server_takes_no_lost_reader_back(node):
+    """As it takes no other lost lock back."""
+    node.master.oom = True
+    with pytest.raises(Refused, match="OOM"):
+        secure(node, "anna", 5, ttl=10_000)
+    assert node.holds == {}
 
 
 def test_it_comes_back_without_those_who_were_freed(node):

@@ -66,8 +66,8 @@ ON_KEYS = {
 }
 FEW_WITHOUT_HOLDER = ("granted", "out of memory", "reply lost", "late request")
 FEW = ("granted", "held", "wrong type", "reply lost", "late request")
-PASSING = ("lost", "reply lost", "late request", "late reply", "torn")
-"""What may be over when the same operation asks that node again."""
+PASSING = ("reply lost", "late request")
+"""What is over when a fair lock is asked for behind its ticket, which another node has given meanwhile."""
 
 ENDLESS = 20_000
 """Steps of all processes together: a case has some hundreds."""
@@ -140,7 +140,7 @@ def _of_trying(s):
     found = {"held"} if held else set()
     if 0 < held < s.needed and s.kind not in SHARED:
         found.add("done")  # a minority's holder has nothing: it asks again, and what is wrong with others may be over
-    if s.kind == "fair" and s.count("granted", *PASSING) >= s.needed:
+    if s.kind == "fair" and held and s.count("granted", *PASSING) >= s.needed:
         found.add("done")  # it asks every node twice: for a ticket, and then for the lock
     found |= {"unavailable"} if failed > s.spare else set()
     # With no time for another try it says what it must be when all that have not answered yet are like most that have.
