@@ -1,4 +1,4 @@
-"""All that is locked: the keys of all nodes at once, in bounded portions, and what a quorum says of each name."""
+"""Listing locks: scan the keys of all nodes in bounded portions, and combine the replies about each name."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ._aside import Aside
-from ._contest import owner_of
-from ._engine import Engine
-from ._errors import ConfigurationError, KeyConflict, QuorumUnavailable, by_node, shown
-from ._keys import LONGEST_NAME, RESERVED, Keys
-from ._readwrite import READERS
-from ._records import Context, LockRecord, Panel, Seen, confirmed, joined
-from ._scripts import Call
-from ._slots import MOST_PERMITS
+from redlock_async._kinds.rwlock import READERS
+from redlock_async._kinds.semaphore import MOST_PERMITS
+from redlock_async._rounds.context import Context
+from redlock_async._rules.keys import LONGEST_NAME, RESERVED, Keys
+from redlock_async._rules.token import owner_of
+from redlock_async._transport.commands import Call
+from redlock_async._transport.side_connection import SideConnection
+from redlock_async.errors import ConfigurationError, QuorumUnavailable, WrongKeyType, by_node, label_of, short_repr
+
+from .records import LockRecord, NameState, QuorumView, StoredKey, confirmed, merge_names
 
 T = TypeVar("T")
 
 PORTION = 1000
-"""Keys that a server looks through at a time, which takes it about a millisecond."""
+"""Keys per SCAN, which take a server about a millisecond."""
 
-LOCKS, NAMES = 200, 50
-"""Locks, and names with all that may be stored for them, that a server is asked about at a time."""
+LOCKS, NAMES = 200, 32
+"""Locks, and names with all their keys, per command."""
 
-MOST_TOLD = 1000
-"""Readers and waiters of a name that are told of."""
+MOST_REPORTED = 1000
+"""Maximum readers, and maximum waiters, that are reported of a name."""
 
 PAUSE = 2
-"""Node timeouts between the two looks at what a minority holds: an attempt to acquire is over by then."""
+"""Node timeouts between the two checks of a holder on a minority: an attempt to acquire has ended by then."""
 
 FREE, OTHER_TYPE = -2, -3
-"""What locks_look.lua says, in place of a ttl, of a key that is not there, and of one that is no string."""
+"""The values of locks_inspect.lua, in place of a ttl, for a missing key and for a key of another type."""
 
 OWN = re.compile(rb"(?P<what>[a-z-]+):\{(?P<name>.*)\}(?::(?P<slot>\d{1,4}))?", re.DOTALL)
 GLOB = re.compile(
@@ -45,20 +46,25 @@ MEMBER = re.compile(rb"\\(?P<escaped>.)|(?P<low>.)-(?P<high>.)|(?P<same>.)", re.
 
 
 class Pattern:
-    """Names, as the servers' own glob patterns describe them; one without a wildcard is a name."""
+    """A glob pattern of names with the syntax of KEYS and SCAN; without a wildcard it is a single name.
+
+    Raises ConfigurationError for a pattern that no name can match.
+    """
 
     def __init__(self, keys: Keys, text: str) -> None:
-        keys.lock(text)  # what could not be a name cannot be a pattern of some
+        keys.lock(text)  # raises for a text that cannot be a name, which cannot be a pattern either
         self._keys = keys
         self._glob = text.encode()
         self.name: str | None = None
-        """The only name that it can be."""
+        """The name, if the pattern has no wildcard."""
         parts: list[bytes] = []
         literal: list[bytes] = []
         wild = False
         for found in GLOB.finditer(self._glob):
             if found["open"] is not None:
-                raise ConfigurationError(f"the pattern {shown(text)} has a [ without its ]; for the sign itself: \\[")
+                raise ConfigurationError(
+                    f"the pattern {short_repr(text)} has a [ without a ]. To match the character itself, write \\["
+                )
             same = found["escaped"] or found["other"]
             wild |= same is None
             literal.append(same or b"")
@@ -68,12 +74,12 @@ class Pattern:
             self.name = b"".join(literal).decode()
 
     def covers(self, name: bytes) -> bool:
-        """Whether that name is meant."""
+        """Return whether the pattern matches that name."""
         return self._regex.fullmatch(name) is not None
 
     @property
     def of_keys(self) -> list[bytes]:
-        """The same for keys: of the locks themselves, and of what else is stored for a name."""
+        """The patterns of the keys: of the locks themselves, and of the other keys of a name."""
         namespace = re.sub(rb"([*?\[\]\\])", rb"\\\1", self._keys.namespace.encode())
         if not self._glob.strip(b"*"):
             return [namespace + b"*"]
@@ -86,8 +92,8 @@ def _regex(found: re.Match[bytes], same: bytes | None) -> bytes:
     if found["set"] is None:
         return b".*" if found["many"] else b"."
     negated = found["set"].startswith(b"^")
-    members = b"".join(_member(each) for each in MEMBER.finditer(found["set"], int(negated)))
-    # As for the servers: nothing is in an empty set, and everything in what is not in one.
+    members = b"".join(map(_member, MEMBER.finditer(found["set"], int(negated))))
+    # As in the servers: an empty set matches nothing, and a negated empty set matches every character.
     return b"[%b%b]" % (b"^" if negated else b"", members) if members else (b"." if negated else b"(?!)")
 
 
@@ -97,85 +103,99 @@ def _member(found: re.Match[bytes]) -> bytes:
     return b"-".join(map(re.escape, sorted((found["low"], found["high"]))))
 
 
-async def locks(engine: Engine, keys: Keys, pattern: str, *, foreign: bool) -> list[LockRecord]:
-    """What is held and what is left over, on a quorum's word."""
+async def list_locks(context: Context, keys: Keys, pattern: str, *, include_foreign: bool) -> list[LockRecord]:
+    """Return a record for each holder, leftover and latch whose name matches the pattern.
+
+    Raise QuorumUnavailable if too few nodes reply, and WrongKeyType if the pattern is a single name of another type.
+    """
     wanted = Pattern(keys, pattern)
-    if not engine.masters.usable:
-        await engine.start(engine.settings.options.wait)
-    await engine.masters.settled()
-    async with _connected(engine, keys) as look:
-        only = wanted.name is not None
-        found = {wanted.name: 0} if wanted.name is not None else await look.scan(wanted, foreign=foreign)
-        records = await look.at(found, only=only)
-        doubtful = {each.name: found[each.name] for each in records if each.state == "partial"}
+    await context.membership.look(context.settings.options.wait)
+    await context.membership.settled()
+    async with _connected(context, keys) as snapshot:
+        single = wanted.name is not None
+        found = (
+            {wanted.name: 0}
+            if wanted.name is not None
+            else await snapshot.scan(wanted, include_foreign=include_foreign)
+        )
+        records = await snapshot.records(found, single=single)
+        doubtful = {record.name: found[record.name] for record in records if record.state == "partial"}
         if doubtful:
-            await asyncio.sleep(PAUSE * engine.node_timeout)
-            again = confirmed(records, await look.at(doubtful, only=only), look.silent)
-            records = [each for each in records if each.name not in doubtful] + again
-    return joined(sorted(records, key=lambda each: (each.name, each.kind, each.slot or 0, -each.votes)))
+            await asyncio.sleep(PAUSE * context.node_timeout)
+            again = confirmed(records, await snapshot.records(doubtful, single=single), snapshot.silent)
+            records = [record for record in records if record.name not in doubtful] + again
+        records += [snapshot.view.malformed(key, ()) for key in snapshot.malformed_names]
+    return merge_names(sorted(records, key=lambda record: (record.name, record.kind, record.slot or 0, -record.votes)))
 
 
 @asynccontextmanager
-async def _connected(engine: Engine, keys: Keys) -> AsyncGenerator[Look]:
-    asides = [Aside(engine.masters, node) for node in engine.nodes]
-    look = Look(engine, keys, asides)
+async def _connected(context: Context, keys: Keys) -> AsyncGenerator[Snapshot]:
+    connections = [SideConnection(context.membership, node) for node in context.nodes]
+    snapshot = Snapshot(context, keys, connections)
     try:
-        await look.ask(Aside.open)
-        yield look
+        await snapshot.ask(SideConnection.open)
+        yield snapshot
     finally:
-        for aside in asides:
-            aside.close()
-        await asyncio.gather(*(aside.closed() for aside in asides))
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(connection.closed() for connection in connections))
 
 
-class Look:
-    """A quorum that is asked in step, so that what the nodes say of a name is of the same moment."""
+class Snapshot:
+    """Queries all nodes at the same time, so that their replies about a name are from the same moment."""
 
-    def __init__(self, engine: Engine, keys: Keys, asides: Sequence[Aside]) -> None:
-        self._engine = engine
+    def __init__(self, context: Context, keys: Keys, connections: Sequence[SideConnection]) -> None:
+        self._context = context
         self._keys = keys
-        self._asides = asides
+        self._connections = connections
         self._own = (keys.namespace + RESERVED).encode()
         self._causes: dict[str, Exception] = {}
+        self.malformed_names: set[str] = set()
+        """Keys that look like the library's own, for a name that no lock can have."""
 
     @property
     def silent(self) -> int:
-        """Nodes that do not answer."""
+        """How many nodes have failed to reply."""
         return len(self._causes)
 
-    async def ask(self, question: Callable[[Aside], Coroutine[Any, Any, T]]) -> list[T]:
-        """The answers of those that have answered until now; who fails is asked no more."""
-        answers = await asyncio.gather(*map(question, self._asides), return_exceptions=True)
-        good: list[tuple[Aside, T]] = []
-        for aside, answer in zip(self._asides, answers, strict=True):
+    async def ask(self, question: Callable[[SideConnection], Coroutine[Any, Any, T]]) -> list[T]:
+        """Return the replies of the nodes; a node that fails is not asked again.
+
+        Raise QuorumUnavailable if too few nodes are left.
+        """
+        answers = await asyncio.gather(*map(question, self._connections), return_exceptions=True)
+        good: list[tuple[SideConnection, T]] = []
+        for connection, answer in zip(self._connections, answers, strict=True):
             if isinstance(answer, Exception):
-                self._causes[aside.label] = answer
+                self._causes[connection.label] = answer
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                good.append((aside, answer))
-        self._asides = [aside for aside, _ in good]
-        if len(good) < self._engine.needed:
-            raise QuorumUnavailable(f"too few masters answer ({by_node(self._causes)})", nodes=self._causes)
+                good.append((connection, answer))
+        self._connections = [connection for connection, _ in good]
+        if len(good) < self._context.quorum:
+            raise QuorumUnavailable(
+                f"could not list the locks: too few nodes replied ({by_node(self._causes)})", nodes=self._causes
+            )
         return [answer for _, answer in good]
 
-    # Which names
+    # Finding names
 
-    async def scan(self, wanted: Pattern, *, foreign: bool) -> dict[str, int]:
-        """The names that any node has a key of, each with how many of a semaphore's slots there must be."""
+    async def scan(self, wanted: Pattern, *, include_foreign: bool) -> dict[str, int]:
+        """Return the names of all keys on any node, each with the number of its highest semaphore slot plus one."""
         found: dict[str, int] = {}
         for pattern in wanted.of_keys:
-            for keys in await self.ask(partial(self._scan, pattern, foreign)):
+            for keys in await self.ask(partial(self._scan, pattern, include_foreign)):
                 for key in keys:
                     self._name(key, wanted, found)
         return found
 
-    async def _scan(self, pattern: bytes, foreign: bool, aside: Aside) -> set[bytes]:  # noqa: FBT001 - for `partial`
+    async def _scan(self, pattern: bytes, include_foreign: bool, connection: SideConnection) -> set[bytes]:  # noqa: FBT001 - for `partial`
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            words = (cursor, pattern, PORTION, self._own, int(foreign))
-            cursor, keys = await aside.ask(Call("locks_scan", 0, *words).pack_with_source(), _portion)
+            words = (cursor, pattern, PORTION, self._own, int(include_foreign))
+            cursor, keys = await connection.ask(Call("locks_scan", 0, *words).pack_with_source(), _portion)
             found.update(keys)
             if cursor == b"0":
                 return found
@@ -192,50 +212,52 @@ class Look:
         try:
             text = name.decode()
         except UnicodeDecodeError:
-            return  # a name is text: it is nobody's lock
+            return  # names are text, so it is not a lock
+        if text.startswith(RESERVED):
+            self.malformed_names.add(label_of(key, LONGEST_NAME))
+            return
         found[text] = min(max(found.get(text, 0), slots), MOST_PERMITS)
 
-    # Who holds them
+    # Finding holders
 
-    async def at(self, names: Mapping[str, int], *, only: bool) -> list[LockRecord]:
-        """What is to be said of those names; of an only one also that its key is something else."""
+    async def records(self, names: Mapping[str, int], *, single: bool) -> list[LockRecord]:
+        """Return the records of these names; raise WrongKeyType if the key of a `single` name has another type."""
         records: list[LockRecord] = []
-        for some in _portions(list(names), NAMES):
-            records += await self._at({name: names[name] for name in some}, only=only)
+        for portion in _portions(list(names), NAMES):
+            records += await self._records({name: names[name] for name in portion}, single=single)
         return records
 
-    async def _at(self, names: Mapping[str, int], *, only: bool) -> list[LockRecord]:
+    async def _records(self, names: Mapping[str, int], *, single: bool) -> list[LockRecord]:
         keys, records = self._keys, []
         locks = [keys.lock(name) for name in names]
-        stored = [key for name in names for key in (keys.lock(name), *keys.around(name))]
-        answers = await self.ask(partial(self._both, locks, stored))
-        if only and sum(_is_other(seen[0]) for seen, _ in answers) >= self._engine.needed:
+        all_keys = [key for name in names for key in (keys.lock(name), *keys.auxiliary(name))]
+        answers = await self.ask(partial(self._read_names, locks, all_keys))
+        if single and sum(_has_other_type(stored[0]) for stored, _ in answers) >= self._context.quorum:
             (name,) = names
-            raise KeyConflict(f"{name!r} is no lock: its key holds another type of value", names=(name,))
-        panel = self._panel
+            raise WrongKeyType(f"{name!r} is not a lock: its key holds another type of value", names=(name,))
+        view = self.view
         permits: dict[str, int | None] = {}
         waiting: dict[str, tuple[str | None, ...]] = {}
         for index, name in enumerate(names):
-            contexts = [context[index] for _, context in answers]
-            records += panel.of_name(name, [seen[index] for seen, _ in answers], contexts)
-            many = dict.fromkeys(each.wants_many for each in contexts if each.wants_many is not None)
-            waiting[name] = tuple(owner_of(hint.partition(b":")[2]) for hint in many)
-            permits[name] = max((each.permits for each in contexts if each.permits is not None), default=None)
+            states = [of_names[index] for _, of_names in answers]
+            records += view.of_name(name, [stored[index] for stored, _ in answers], states)
+            reservations = dict.fromkeys(state.wants_many for state in states if state.wants_many is not None)
+            waiting[name] = tuple(owner_of(reservation.partition(b":")[2]) for reservation in reservations)
+            permits[name] = max((state.permits for state in states if state.permits is not None), default=None)
         slots = [(name, slot) for name, seen in names.items() for slot in range(max(seen, permits[name] or 0))]
-        for some in _portions(slots, LOCKS):
-            records += await self._slots(some, permits, waiting)
+        for portion in _portions(slots, LOCKS):
+            records += await self._slots(portion, permits, waiting)
         return records
 
-    async def _both(
-        self, locks: Sequence[bytes], stored: Sequence[bytes], aside: Aside
-    ) -> tuple[list[Seen | None], list[Context]]:
-        context = Call("locks_context", len(stored), *stored, READERS, MOST_TOLD).pack_with_source()
-        seen, contexts = await asyncio.gather(self._seen(locks, aside), aside.ask(context, _contexts))
-        return seen, contexts
+    async def _read_names(
+        self, locks: Sequence[bytes], all_keys: Sequence[bytes], connection: SideConnection
+    ) -> tuple[list[StoredKey | None], list[NameState]]:
+        command = Call("locks_context", len(all_keys), *all_keys, READERS, MOST_REPORTED).pack_with_source()
+        return await asyncio.gather(self._read_locks(locks, connection), connection.ask(command, _states))
 
-    async def _seen(self, locks: Sequence[bytes], aside: Aside) -> list[Seen | None]:
-        asked = [key for lock in locks for key in (lock, self._keys.fence(lock))]
-        return await aside.ask(Call("locks_look", len(asked), *asked).pack_with_source(), _locks)
+    async def _read_locks(self, locks: Sequence[bytes], connection: SideConnection) -> list[StoredKey | None]:
+        keys = [key for lock in locks for key in (lock, self._keys.fence(lock))]
+        return await connection.ask(Call("locks_inspect", len(keys), *keys).pack_with_source(), read_locks)
 
     async def _slots(
         self,
@@ -244,28 +266,30 @@ class Look:
         waiting: Mapping[str, tuple[str | None, ...]],
     ) -> list[LockRecord]:
         locks = [b"%b:%d" % (self._keys.semaphore(name)[0], slot) for name, slot in slots]
-        answers = await self.ask(partial(self._seen, locks))
-        panel = self._panel
+        answers = await self.ask(partial(self._read_locks, locks))
+        view = self.view
         return [
-            replace(each, slot=slot, permits=permits[name], waiting=waiting[name])
+            replace(record, slot=slot, permits=permits[name], waiting=waiting[name])
             for index, (name, slot) in enumerate(slots)
-            for each in panel.holders(name, "semaphore", [seen[index] for seen in answers])
+            for record in view.holders(name, "semaphore", [stored[index] for stored in answers])
         ]
 
     @property
-    def _panel(self) -> Panel:
-        return Panel([aside.label for aside in self._asides], len(self._engine.nodes), self._engine.needed)
+    def view(self) -> QuorumView:
+        """The nodes that have replied to every question so far."""
+        labels = [connection.label for connection in self._connections]
+        return QuorumView(labels, len(self._context.nodes), self._context.quorum)
 
 
 def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _is_other(seen: Seen | None) -> bool:
-    return seen is not None and seen.value is None
+def _has_other_type(stored: StoredKey | None) -> bool:
+    return stored is not None and stored.value is None
 
 
-# What the scripts answer
+# Parsing the scripts' replies
 
 
 def _portion(reply: object) -> tuple[bytes, list[bytes]]:
@@ -275,32 +299,36 @@ def _portion(reply: object) -> tuple[bytes, list[bytes]]:
     return cursor, keys
 
 
-def _locks(reply: object) -> list[Seen | None]:
-    return [_lock(*each) for each in cast("list[list[object]]", reply)]
+def read_locks(reply: object) -> list[StoredKey | None]:
+    """Parse the reply of locks_inspect.lua: the keys, or None for those that are missing."""
+    return [_lock(*fields) for fields in cast("list[list[object]]", reply)]
 
 
-def _lock(value: object, ms: object, fence: object) -> Seen | None:
+def _lock(value: object, ms: object, fence: object) -> StoredKey | None:
     if type(value) is not bytes or type(ms) is not int or not isinstance(fence, int | None):
         raise TypeError
     if ms == FREE:
         return None
     if ms == OTHER_TYPE:
-        return Seen(None, 0.0, None)
-    return Seen(value, _seconds(ms), fence)
+        return StoredKey(None, 0.0, None)
+    return StoredKey(value, _seconds(ms), fence)
 
 
 def _seconds(ms: int) -> float:
     return ms / 1000 if ms >= 0 else float("inf")
 
 
-def _contexts(reply: object) -> list[Context]:
-    return [_context(*each) for each in cast("list[list[Any]]", reply)]
+def _states(reply: object) -> list[NameState]:
+    names = cast("list[list[Any] | None]", reply)
+    return [NameState(malformed=True) if fields is None else _state(*fields) for fields in names]
 
 
-def _context(readers: list[Any], hints: list[Any], queue: list[Any], fair: int, permits: Any, latch: Any) -> Context:
-    tokens, left, (writer, many) = readers[::2], readers[1::2], hints
+def _state(
+    readers: list[Any], reservations: list[Any], queue: list[Any], fair: int, permits: Any, latch: Any
+) -> NameState:
+    tokens, left, (writer, many) = readers[::2], readers[1::2], reservations
     numbers = [*left, fair, *(() if permits is None else (permits,)), *(latch or ())]
-    words = [*tokens, *queue, *(hint for hint in hints if hint is not None)]
+    words = [*tokens, *queue, *(reservation for reservation in reservations if reservation is not None)]
     if {*map(type, numbers)} != {int} or not {*map(type, words)} <= {bytes}:
         raise TypeError
     known = None
@@ -308,4 +336,4 @@ def _context(readers: list[Any], hints: list[Any], queue: list[Any], fair: int, 
         count, counted, opened, ms = latch
         known = (count, counted, bool(opened), _seconds(ms))
     shares = {token: ms / 1000 for token, ms in zip(tokens, left, strict=True)}
-    return Context(shares, writer, many, tuple(queue), bool(fair), permits, known)
+    return NameState(shares, writer, many, tuple(queue), bool(fair), permits, known)

@@ -1,19 +1,22 @@
-"""The name of every key the library touches. No I/O."""
+"""The names of all keys that the library uses. No I/O."""
 
 from __future__ import annotations
 
 from zlib import crc32
 
-from ._errors import ConfigurationError, shown
+from redlock_async.errors import ConfigurationError, short_repr
 
 RESERVED = "redlock-async:"
-"""Prefix of the library's own keys, after the namespace. Lock names may not begin with it."""
+"""Prefix of the library's own keys, after the namespace. Lock names must not begin with it."""
 
 FENCES = 16_384
-"""Fence registers a node keeps at most. Sharing one by several names keeps each name's tokens increasing."""
+"""Maximum number of fence registers on a node. Names that share one still have increasing tokens."""
 
 LONGEST_NAME = 4_096
-"""Bytes. Longer ones are almost always a whole document passed by mistake, and every node stores them."""
+"""Maximum bytes of a lock's key. A longer one is usually a document passed by mistake, and every node stores it."""
+
+LONGEST_TOKEN = 1_024
+"""Maximum characters of a token in operator output. The scripts read as many bytes; our own tokens are shorter."""
 
 QUEUE = ("queue", "queue-kept", "ticket")
 LATCH = ("latch", "latch-state")
@@ -26,73 +29,78 @@ class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._fence = f"{namespace}{RESERVED}fence:".encode()
-        self.born = f"{namespace}{RESERVED}born".encode()
-        self.longest_ttl = f"{namespace}{RESERVED}longest-ttl".encode()
-        self.founded = f"{namespace}{RESERVED}founded".encode()
+        self.record = f"{namespace}{RESERVED}node".encode()
+        self.clocks = f"{namespace}{RESERVED}clocks".encode()
         self.probe = f"{namespace}{RESERVED}probe".encode()
 
     def lock(self, name: str) -> bytes:
-        """The key of a plain lock is exactly its name, so that any other Redlock client excludes and is excluded."""
+        """Return the key of a plain lock; raise ConfigurationError for an invalid name.
+
+        The key is exactly the name, so that locks of other Redlock clients exclude ours and vice versa.
+        """
         if not isinstance(name, str):
-            msg = f"a lock's name is a str, not {type(name).__name__}: {shown(name)}"
+            msg = f"a lock's name must be a str, got {type(name).__name__}: {short_repr(name)}"
             raise ConfigurationError(msg)
         if not name:
             msg = "a lock's name must not be empty"
             raise ConfigurationError(msg)
         if name.startswith(RESERVED):
-            msg = f"lock names beginning with {RESERVED!r} are reserved for the library's own keys: {shown(name)}"
+            msg = f"a lock's name must not begin with {RESERVED!r}, which is reserved, got {short_repr(name)}"
             raise ConfigurationError(msg)
         try:
             key = (self.namespace + name).encode()
         except UnicodeEncodeError:
-            msg = f"a lock's name must be valid text, without lone surrogates: {shown(name)}"
+            msg = f"a lock's name must be text without lone surrogates, got {short_repr(name)}"
             raise ConfigurationError(msg) from None
         if len(key) > LONGEST_NAME:
-            msg = f"a lock's name is at most {LONGEST_NAME} bytes, not {len(key)}: {shown(name)}; use a hash of it"
+            msg = (
+                f"a lock's name must be at most {LONGEST_NAME} bytes with its namespace, got {len(key)}: "
+                f"{short_repr(name)}. Use a hash of it"
+            )
             raise ConfigurationError(msg)
         return key
 
     def semaphore(self, name: str) -> tuple[bytes, bytes]:
-        """A semaphore's number of permits, and the hint of one who waits for many.
+        """Return the keys of a semaphore's number of permits and of its reservation for a waiter for several slots.
 
-        Its slots are called as the first, with a colon and a number.
+        The key of a slot is the first key with a colon and a number.
         """
         self.lock(name)
-        permits, hint = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in SEMAPHORE)
-        return permits, hint
+        permits, reservation = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in SEMAPHORE)
+        return permits, reservation
 
     def queue(self, name: str) -> tuple[bytes, bytes, bytes]:
-        """A fair lock's queue, until when each place in it is kept, and its ticket register."""
+        """Return the keys of a fair lock's queue, of the expiry of its entries, and of its ticket register."""
         self.lock(name)
         queue, kept, ticket = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in QUEUE)
         return queue, kept, ticket
 
     def latch(self, name: str) -> tuple[bytes, bytes]:
-        """The ids a latch has counted, and what it is: its count, and whether it is open."""
+        """Return the keys of the event ids that a latch has counted, and of its state: count and whether it is open."""
         self.lock(name)
         ids, state = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in LATCH)
         return ids, state
 
-    def around(self, name: str) -> tuple[bytes, ...]:
-        """All that may be stored for a name besides its lock and a semaphore's slots, as locks_context.lua takes it."""
+    def auxiliary(self, name: str) -> tuple[bytes, ...]:
+        """Return all keys of a name except its lock and a semaphore's slots, in the order of locks_context.lua."""
         writer = self.waiting_writer(name)
         return (self.readers(name), writer, *self.queue(name), *self.semaphore(name), *self.latch(name))
 
     def fence(self, key: bytes) -> bytes:
-        """The register that orders the holders of a key. Bounded in number, so it needs no expiry."""
+        """Return the fence register of a key. The number of registers is bounded, so they need no expiry."""
         return b"%b%d" % (self._fence, crc32(key) % FENCES)
 
     def readers(self, name: str) -> bytes:
-        """The readers of that name, in the same slot as its lock."""
+        """Return the key of the readers of a name, in the same cluster slot as its lock."""
         return self._of(b"readers", name)
 
     def waiting_writer(self, name: str) -> bytes:
-        """The hint of a writer that waits for those readers."""
+        """Return the key of the reservation of a writer that waits for the readers."""
         return self._of(b"writer", name)
 
     def freed_readers(self, name: str) -> bytes:
-        """Never there: touched when those readers are freed by force, which tells all of them."""
+        """Return a key that never stays: writing it on a force-release notifies all readers."""
         return self._of(b"readers-freed", name)
 
-    def _of(self, what: bytes, name: str) -> bytes:
-        return b"%s%s%s:{%s}" % (self.namespace.encode(), RESERVED.encode(), what, name.encode())
+    def _of(self, part: bytes, name: str) -> bytes:
+        return b"%s%s%s:{%s}" % (self.namespace.encode(), RESERVED.encode(), part, name.encode())

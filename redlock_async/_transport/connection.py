@@ -1,6 +1,6 @@
-"""One multiplexed RESP connection: commands leave in one write a tick, replies come back in order.
+"""One multiplexed RESP connection: commands are written once per iteration of the loop, replies arrive in order.
 
-It knows bytes and order, nothing of locks, nodes or retries. The only module that imports hiredis.
+It handles bytes and order, and knows nothing of locks, nodes or retries. It is the only module that imports hiredis.
 """
 
 from __future__ import annotations
@@ -10,192 +10,233 @@ import logging
 import reprlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Protocol, cast
 
 import hiredis
 
+from redlock_async._rules.redaction import scrub
+
 pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
-"""The bytes of a command."""
+"""Encodes a command."""
 
 READ_SIZE = 64 * 1024
 MOST_QUEUED = 16 * 1024 * 1024
-"""Bytes that may wait for a server to read them; beyond, it is treated as not answering."""
+"""Maximum bytes that wait for a server to read them; with more, the server counts as not answering."""
+
+LARGEST_REPLY = 16 * 1024 * 1024
+"""Maximum bytes of an incomplete reply; with more, the connection is closed.
+
+The largest replies that the library asks for are the portions of `list_locks()`: 1,000 keys of up to 4 KiB, or 32 names
+with 2,000 tokens of up to 250 bytes each. 100 renewals, 1,000 slots of a semaphore and INFO stay below 1 MiB.
+"""
 
 _INCOMPLETE = object()
 
-MISREAD = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
-"""What reading a reply of another shape than was asked for ends with."""
+Redact = Callable[[str], str]
+"""Removes a node's secrets from a text of its server."""
+
+DECODE_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""The exceptions that a reply of an unexpected shape can raise while it is parsed."""
 
 
-def unreadable(reply: object, why: Exception) -> ConnectionError:
-    """The error for a reply that cannot be the answer to what was asked; logged, for it may also be our own mistake."""
-    logging.getLogger("redlock_async").warning("a reply could not be read: %s", reprlib.repr(reply), exc_info=why)
-    error = ConnectionError(f"the server's reply makes no sense here: {reprlib.repr(reply)}")
+def malformed_reply(reply: object, why: Exception, redact: Redact) -> ConnectionError:
+    """Return the error for a reply that does not fit its command, and log it, because it may be our own bug."""
+    quoted = redact(reprlib.repr(reply))
+    scrub(why, redact)  # it quotes the reply, too
+    logging.getLogger("redlock_async").warning("malformed reply: %s", quoted, exc_info=why)
+    error = ConnectionError(f"malformed reply: {quoted}")
     error.__cause__ = why
     return error
 
 
 class Receiver(Protocol):
-    """Whoever waits for a reply."""
+    """Takes the reply to a command."""
 
     started_at: float
 
     def deliver(self, node: int, reply: object) -> None:
-        """Take the reply of that node; an error reply comes as an `ErrorReply`."""
+        """Take the reply of that node; an error reply is an `ErrorReply`."""
 
     def dropped(self, node: int, cause: Exception) -> None:
-        """The connection ended first: whether the command was carried out is unknown."""
+        """The connection ended before the reply: whether the command was carried out is unknown."""
 
 
 ErrorReply = hiredis.ReplyError
+Push = hiredis.PushNotification
+
+
+def _discard(packed: bytes) -> None:
+    """Write to a connection that has ended."""
 
 
 class Owner(Protocol):
-    """Whoever the connection belongs to."""
+    """The node that the connection belongs to."""
 
     index: int
 
     def pushed(self, message: list[object]) -> None:
-        """The server sent something unasked."""
+        """The server has sent a push message."""
 
-    def revived(self, wire: Wire) -> None:
-        """A connection that was given up as hung has answered."""
+    def revived(self, connection: Connection) -> None:
+        """A connection that was given up as hung has delivered a complete reply."""
 
-    def congested(self, wire: Wire, *, full: bool) -> None:
-        """The queue to the server is full, or has room again."""
+    def congested(self, connection: Connection, *, full: bool) -> None:
+        """The write buffer to the server is full, or has room again."""
 
-    def refused_at_last(self, receiver: Receiver, error: hiredis.ReplyError) -> None:
-        """While it drains: an error reply to a command whose receiver was told before that it is dropped."""
+    def error_while_draining(self, receiver: Receiver, error: hiredis.ReplyError) -> None:
+        """While draining, an error reply has arrived for a receiver whose `dropped` was already called."""
 
-    def lost(self, wire: Wire, cause: Exception) -> None:
+    def lost(self, connection: Connection, cause: Exception) -> None:
         """The connection has ended."""
 
 
-class Outbox:
-    """Collects what the connections of one client have to send, and writes it once a tick.
+class WriteBatcher:
+    """Collects the commands for all connections of one client and writes them once per iteration of the loop.
 
-    Most of it goes to all of them, and is then kept and joined once. As soon as one of them is sent something by itself
-    it is handed out, so that on each connection all stays in order: of the two queues here, one is always empty.
+    Most commands go to all connections; these are stored and joined once. As soon as a command goes to a single
+    connection, the common ones are moved to each connection's own queue, which keeps the order on every connection:
+    the common queue and the list of connections with a queue of their own are never both in use.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._all: Sequence[Wire] = ()
+        self._context = Context()
+        """An empty context: a write serves many requests, and its consequences may outlive all of them."""
+        self._all: Sequence[Connection] = ()
+        self._expect: list[Callable[[Receiver], None]] = []
+        """For each of them, what adds a receiver to those that wait for a reply."""
         self._for_all: list[bytes] = []
-        self._waiting: list[Wire] = []
+        self._waiting: list[Connection] = []
         """Connections with a queue of their own."""
+        self._before_write: Callable[[], None] | None = None
 
-    def connect(self, wires: Sequence[Wire]) -> None:
-        """From here on `send_all` goes to those."""
-        self.hand_out()
-        self._all = wires
+    def connect(self, connections: Sequence[Connection]) -> None:
+        """Set the connections that `send_all` writes to."""
+        self.split()
+        self._all = connections
+        self._expect = [connection.pending.append for connection in connections]
 
     def send_all(self, packed: bytes, receiver: Receiver) -> None:
-        """Queue a command on every connection. Synchronous, as `Wire.send` is."""
+        """Queue a command on every connection. It is synchronous, like `Connection.send`."""
         if self._waiting:
-            for wire in self._all:
-                wire.send(packed, receiver)
+            for connection in self._all:
+                connection.send(packed, receiver)
             return
-        for wire in self._all:
-            wire.pending.append(receiver)
+        for expect in self._expect:
+            expect(receiver)
         if not self._for_all:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush, context=self._context)
         self._for_all.append(packed)
 
-    def add(self, wire: Wire) -> None:
-        """That connection is about to have a queue of its own."""
-        self.hand_out()
-        if wire.queue:
+    def before_write(self, callback: Callable[[], None]) -> None:
+        """Call back once before the next write, to send something behind all commands of this iteration of the loop."""
+        self._before_write = callback
+
+    def add(self, connection: Connection) -> None:
+        """Register a connection that is about to have a queue of its own."""
+        self.split()
+        if connection.queue:
             return
         if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(wire)
+            self._loop.call_soon(self._flush, context=self._context)
+        self._waiting.append(connection)
 
-    def hand_out(self) -> None:
-        """Give each connection what is for all of them."""
+    def split(self) -> None:
+        """Move the commands for all connections to each connection's own queue."""
         if self._for_all:
-            for wire in self._all:
-                wire.queue += self._for_all
+            for connection in self._all:
+                connection.queue += self._for_all
             self._waiting += self._all
             self._for_all.clear()
 
     def _flush(self) -> None:
+        if self._before_write is not None:
+            before_write, self._before_write = self._before_write, None
+            before_write()
         if self._for_all:
             packed = b"".join(self._for_all)
             self._for_all.clear()
-            for wire in self._all:
-                wire.write(packed)
-        waiting, self._waiting = self._waiting, []
-        for wire in waiting:
-            wire.flush()
+            for connection in self._all:
+                connection.write(packed)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for connection in waiting:
+                connection.flush()
 
 
-class Wire(asyncio.BufferedProtocol):
-    """A connection. A buffered protocol: the plain one allocates a quarter of a megabyte for each read."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection to a server. It is a buffered protocol: the plain one allocates 256 KiB for each read."""
 
-    def __init__(self, owner: Owner, outbox: Outbox) -> None:
+    def __init__(self, owner: Owner, batcher: WriteBatcher, redact: Redact = str) -> None:
         self._owner = owner
-        self._outbox = outbox
-        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
-        self._gets = self._reader.gets
+        self._index = owner.index
+        self._batcher = batcher
+        self._redact = redact
+        """Removes secrets from a text of the server's."""
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=self._error_reply)
+        self._gets: Callable[[], object] = self._reader.gets
         self._feed = cast("Callable[[bytearray, int, int], None]", self._reader.feed)
         self._bytes = bytearray(READ_SIZE)
         self._buffer = memoryview(self._bytes)
         self._transport: asyncio.Transport | None = None
+        self.write: Callable[[bytes], None] = _discard
+        """Passes bytes to the transport."""
         self.queue: list[bytes] = []
-        """What is to be written at the end of this tick, to this connection alone."""
+        """Commands to write in this iteration of the loop, to this connection only."""
+        self._partial = 0
+        """Bytes that have arrived since the last complete reply or push."""
         self._closing: Exception | None = None
-        self._gone: asyncio.Future[None] | None = None
+        self._lost_at_end: asyncio.Future[None] | None = None
         self.pending: deque[Receiver] = deque()
         self.hung = False
-        self.keep_alive: object = None
-        """Whatever must live exactly as long as the connection (the stream that opened it)."""
+        self._stream_ref: object = None
+        """An object that must live as long as the connection: the stream that opened it."""
 
     @property
     def ended(self) -> Exception | None:
-        """Why it is over, if it is."""
+        """Why the connection has ended; None while it is open."""
         return self._closing
 
     @property
-    def owed(self) -> int:
-        """Replies that are still to come."""
+    def pending_count(self) -> int:
+        """How many replies are outstanding."""
         return len(self.pending)
 
+    def keep(self, stream: object) -> None:
+        """Keep an object for as long as the connection lasts."""
+        self._stream_ref = stream
+
     def send(self, packed: bytes, receiver: Receiver) -> None:
-        """Queue a command. Synchronous, so that what is sent later can never arrive earlier."""
+        """Queue a command. It is synchronous, so that a command sent later can never arrive earlier."""
         self.pending.append(receiver)
         if not self.queue:
-            self._outbox.add(self)
+            self._batcher.add(self)
         self.queue.append(packed)
 
     def flush(self) -> None:
-        """Hand everything queued to the transport, in one write."""
+        """Pass all queued commands to the transport in one write."""
         queue, self.queue = self.queue, []
         if queue:
             self.write(b"".join(queue))
 
-    def write(self, packed: bytes) -> None:
-        """Hand that to the transport."""
-        if self._transport is not None:
-            self._transport.write(packed)
-
     def close(self, cause: Exception) -> None:
-        """End the connection after what is queued: a hung server must still find releases behind their acquires."""
+        """Write the queue and close: a hung server must still find releases behind their acquires."""
         if self._closing is not None:
             return
         self._closing = cause
-        self._outbox.hand_out()
+        self._batcher.split()
         self.flush()
         if self._transport is not None:
             self._transport.close()
         self._drop(cause)
 
     def drain(self, cause: Exception) -> None:
-        """End the connection when the server has answered all it was sent.
+        """Close the connection when the server has replied to all commands.
 
-        Closed before, with replies unread, it would be reset, and the server would drop what it has not read yet: the
-        very releases that were sent last.
+        Closing it earlier, with replies unread, would reset it, and the server would drop the commands that it has not
+        read yet: the very releases that were sent last.
         """
         if self._closing is not None:
             return
@@ -203,85 +244,121 @@ class Wire(asyncio.BufferedProtocol):
             self.close(cause)
             return
         self._closing = cause
-        self._outbox.hand_out()
+        self._batcher.split()
         self.flush()
-        # Nobody waits for the answers any more. But a server can have forgotten the script of a release.
+        # No caller waits for the replies any more, but a server may have forgotten the script of a release.
         for receiver in tuple(self.pending):
-            receiver.dropped(self._owner.index, cause)
+            receiver.dropped(self._index, cause)
+
+    def give_up(self) -> None:
+        """Mark the connection as hung; `Owner.revived` is called when a complete reply arrives."""
+        self.hung = True
+        self._gets = self._first_reply
 
     async def wait_closed(self) -> None:
-        """After `close`: return when the last byte has left and the connection has ended."""
+        """Wait, after `close`, until the last byte was sent and the connection has ended."""
         if self._transport is not None:
-            self._gone = asyncio.get_running_loop().create_future()
-            await self._gone
+            self._lost_at_end = asyncio.get_running_loop().create_future()
+            await self._lost_at_end
 
     def abort(self) -> None:
-        """End it at once."""
+        """Abort the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def _drop(self, cause: Exception) -> None:
-        pending, self.pending = self.pending, deque()
+        pending = tuple(self.pending)
+        self.pending.clear()
         for receiver in pending:
-            receiver.dropped(self._owner.index, cause)
+            receiver.dropped(self._index, cause)
 
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MOST_QUEUED)
+        self.write = self._transport.write
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing is not None:
-            self._count_down(nbytes)
+            self._drain_replies(nbytes)
             return
-        if self.hung:
-            self.hung = False
-            self._owner.revived(self)
         self._feed(self._bytes, 0, nbytes)
-        gets, pending, index, push = self._gets, self.pending, self._owner.index, hiredis.PushNotification
+        gets, pending = self._gets, self.pending
         reply: object = None
         receiver: Receiver | None = None
         try:
-            while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is push:
+            if (reply := gets()) is _INCOMPLETE:
+                self._count_partial(nbytes)
+                return
+            self._partial = 0
+            while reply is not _INCOMPLETE:
+                if type(reply) is Push:
                     self._owner.pushed(reply)
                 elif pending:
                     receiver = pending.popleft()
-                    receiver.deliver(index, reply)
+                    receiver.deliver(self._index, reply)
                     receiver = None
                 else:
-                    self._fail(ConnectionError(f"the server sent a reply that nobody asked for: {reprlib.repr(reply)}"))
+                    quoted = self._redact(reprlib.repr(reply))
+                    self._fail(ConnectionError(f"the server sent an unexpected reply: {quoted}"))
                     return
                 if self._closing is not None:
-                    self._count_down(0)
+                    self._drain_replies(0)
                     return
+                reply = gets()
         except hiredis.ProtocolError as exc:
-            self._fail(ConnectionError(f"the server does not speak RESP: {exc}"))
-        except MISREAD as exc:
-            # Whatever follows may belong to another question: nothing on this connection can be trusted any more.
-            cause = unreadable(reply, exc)
-            if receiver is not None:
-                receiver.dropped(index, cause)
-            self._fail(cause)
+            self._fail(ConnectionError(f"the server does not speak RESP: {self._redact(str(exc))}"))
+        except DECODE_ERRORS as exc:
+            self._malformed(reply, receiver, exc)
 
-    def _count_down(self, nbytes: int) -> None:
-        """While draining: the answers matter by their number, and where they are errors."""
+    def _error_reply(self, message: str) -> ErrorReply:
+        """Create the reply for a server's error: here, and nowhere else, a server's words enter the library."""
+        return ErrorReply(self._redact(message))
+
+    def _malformed(self, reply: object, receiver: Receiver | None, why: Exception) -> None:
+        """Abort the connection, because its next replies may belong to other commands."""
+        cause = malformed_reply(reply, why, self._redact)
+        if receiver is not None:
+            receiver.dropped(self._owner.index, cause)
+        self._fail(cause)
+
+    def _first_reply(self) -> object:
+        """Replace `_gets` while the connection is hung: only a complete reply revives it, a part or a push does not."""
+        reply = self._reader.gets()
+        if self.hung and reply is not _INCOMPLETE and type(reply) is not Push:
+            self.hung = False
+            self._gets = self._reader.gets
+            self._owner.revived(self)
+        return reply
+
+    def _count_partial(self, nbytes: int) -> None:
+        """Count the bytes of an incomplete reply, and abort the connection if it is longer than any valid reply."""
+        self._partial += nbytes
+        if self._partial > LARGEST_REPLY:
+            self._fail(ConnectionError(f"the server's reply is longer than {LARGEST_REPLY} bytes"))
+
+    def _drain_replies(self, nbytes: int) -> None:
+        """Count the replies while draining, and pass error replies on."""
         self._feed(self._bytes, 0, nbytes)
         pending = self.pending
+        self._partial += nbytes
         try:
-            while pending and (reply := self._gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification:
+            while pending and (reply := self._reader.gets()) is not _INCOMPLETE:
+                self._partial = 0
+                if type(reply) is Push:
                     continue
                 receiver = pending.popleft()
                 if isinstance(reply, ErrorReply):
-                    self._owner.refused_at_last(receiver, reply)
-        except (hiredis.ProtocolError, *MISREAD):
+                    self._owner.error_while_draining(receiver, reply)
+        except (hiredis.ProtocolError, *DECODE_ERRORS):
             pending.clear()
-        if not pending and self._transport is not None:
+        if self._partial > LARGEST_REPLY:
+            self.abort()
+        elif not pending and self._transport is not None:
             self._transport.close()
 
     def _fail(self, cause: Exception) -> None:
@@ -295,8 +372,9 @@ class Wire(asyncio.BufferedProtocol):
         self._report(full=False)
 
     def _report(self, *, full: bool) -> None:
-        # Not from within a write: whoever hears of it may send or close, and other connections are not written yet.
-        asyncio.get_running_loop().call_soon(partial(self._owner.congested, self, full=full))
+        # Not from within a write: the owner may send or close, and other connections are not written yet.
+        report = partial(self._owner.congested, self, full=full)
+        asyncio.get_running_loop().call_soon(report, context=Context())
 
     def eof_received(self) -> bool:
         return False
@@ -304,12 +382,13 @@ class Wire(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
             return
-        self._transport = self.keep_alive = None
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
+        self._transport = self._stream_ref = None
+        self.write = _discard
+        if self._lost_at_end is not None and not self._lost_at_end.done():
+            self._lost_at_end.set_result(None)
         if self._closing is not None:
             return
         cause = exc or ConnectionResetError("the server closed the connection")
         self._closing = cause
-        self._owner.lost(self, cause)  # first: whoever hears of a dropped command may send the next one
+        self._owner.lost(self, cause)  # first, because the receiver of a dropped command may send the next one
         self._drop(cause)

@@ -1,4 +1,4 @@
-"""Who takes the replies of commands that are no round: one that is awaited, and one that is not."""
+"""Receivers of replies outside rounds: awaited replies, script sources and the end of old connections."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from ._errors import NodeRefused
-from ._replies import failure, missing_script
-from ._wire import MISREAD, ErrorReply, Receiver, unreadable
+from redlock_async._rules.replies import missing_script
+from redlock_async.errors import NodeRefused
+
+from .commands import failure_of
+from .connection import DECODE_ERRORS, ErrorReply, Receiver, Redact, malformed_reply
 
 T = TypeVar("T")
 
 
-def understood(reply: object, read: Callable[[object], T]) -> T:
-    """A reply as `read` reads it; an error reply, and one that cannot be read, as an exception."""
+def decode(reply: object, read: Callable[[object], T], sent: bytes, redact: Redact) -> T:
+    """Return a reply as parsed by `read`; raise for an error reply and, as NodeRefused, for a malformed one."""
     if isinstance(reply, ErrorReply):
-        raise failure(str(reply))
+        raise failure_of(str(reply), sent)
     try:
         return read(reply)
-    except MISREAD as exc:
-        raise NodeRefused(*unreadable(reply, exc).args) from exc
+    except DECODE_ERRORS as exc:
+        raise NodeRefused(*malformed_reply(reply, exc, redact).args) from exc
 
 
-class Ask:
-    """One command whose reply is awaited by itself."""
+class SingleReply:
+    """Takes the awaited reply to one command."""
 
     __slots__ = ("future", "started_at")
 
@@ -39,11 +41,11 @@ class Ask:
     def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
         if not self.future.done():
             self.future.set_exception(cause)
-            self.future.exception()  # may be dropped unread: the caller can have been cancelled
+            self.future.exception()  # marks it as retrieved: the caller may have been cancelled
 
 
-class Asks:
-    """Several commands whose replies are awaited together."""
+class ReplyBatch:
+    """Takes the replies to several commands, which are awaited together."""
 
     __slots__ = ("_left", "_replies", "future", "started_at")
 
@@ -62,11 +64,11 @@ class Asks:
     def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
         if not self.future.done():
             self.future.set_exception(cause)
-            self.future.exception()  # as above
+            self.future.exception()  # marks it as retrieved: the caller may have been cancelled
 
 
-class Resent:
-    """Stands in for whoever is sent a script's source: a server that then asks for the source again is in error."""
+class SourceRetry:
+    """Takes the reply to a command with its script's source: a server that still lacks the script is in error."""
 
     __slots__ = ("_receiver", "started_at")
 
@@ -76,15 +78,15 @@ class Resent:
 
     def deliver(self, node: int, reply: object) -> None:
         if isinstance(reply, ErrorReply) and missing_script(str(reply)):
-            reply = ErrorReply(f"ERR it was sent the script, and answered {reply}")
+            reply = ErrorReply(f"ERR the server was sent the script's source and still replied {reply}")
         self._receiver.deliver(node, reply)
 
     def dropped(self, node: int, cause: Exception) -> None:
         self._receiver.dropped(node, cause)
 
 
-class End:
-    """Takes the answer to the request to end an old connection: it has ended, or there is no such."""
+class KillReply:
+    """Takes the reply to CLIENT KILL for an old connection: the server has closed it, or has no such connection."""
 
     __slots__ = ("_client_id", "_left", "started_at")
 
@@ -94,8 +96,8 @@ class End:
         self.started_at = now
 
     def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
-        """An error (no such client, no right) is an answer as well: asking again would not change it."""
+        """Forget the id, also on an error (no such client, no permission): another attempt would not change it."""
         self._left.discard(self._client_id)
 
     def dropped(self, node: int, cause: Exception) -> None:
-        """The next connection asks again."""
+        """Keep the id: the next connection sends the command again."""

@@ -1,6 +1,6 @@
-"""What web applications share, whichever framework serves them: the client's life, and a lock's making.
+"""The parts that all web frameworks share: opening and closing the client, and making the lock of a request.
 
-No framework is imported here.
+It must not import a framework.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import redlock_async
+from redlock_async._rules.template import BadValueError, Template
+from redlock_async.client import Redlock, placeholder
+from redlock_async.decorators import BY_A_SERVICE, build_lock, check_factory, check_options, parts_of
+from redlock_async.errors import ConfigurationError
+from redlock_async.locks import BaseLock
 
-from ._errors import ConfigurationError
-from ._primitive import Primitive
-from ._template import BadValueError, Template
-from ._using import BY_A_SERVICE, check_options, check_using, made, parts_of
-from .client import Redlock, stand_in
-
-Using = Callable[[Redlock, str], Primitive[Any]]
-"""What makes a lock of a client and a name: `Redlock.fair`, or `functools.partial(Redlock.semaphore, permits=4)`."""
+LockFactory = Callable[[Redlock, str], BaseLock[Any]]
+"""From a client and a name to a lock: `Redlock.fair_lock`, or `functools.partial(Redlock.semaphore, permits=4)`."""
 
 _applications: Counter[Redlock] = Counter()
-"""How many applications that are running use a client."""
+"""The number of running applications that use each client."""
 
 
 @asynccontextmanager
 async def opened(redlock: Redlock | None) -> AsyncIterator[Redlock]:
-    """The client, or the one from the environment, until the last application that uses it ends."""
+    """Open the client, or the default one from the environment; the last application that uses it closes it."""
     client = redlock_async.redlock if redlock is None else redlock
     _applications[client] += 1
     try:
@@ -42,49 +41,51 @@ async def opened(redlock: Redlock | None) -> AsyncIterator[Redlock]:
 
 
 def check_client(redlock: object) -> None:
-    """Raise ConfigurationError for what is no client."""
+    """Raise ConfigurationError unless it is a client or None."""
     if redlock is not None and not isinstance(redlock, Redlock):
-        # Its type alone: URLs, which are given by mistake, may have passwords.
+        # The type alone: a URL that was passed by mistake may contain a password.
         kind = f"{type(redlock).__module__}.{type(redlock).__qualname__}".removeprefix("builtins.")
-        raise ConfigurationError(f"a Redlock, or None for the one from the environment, not a {kind}")
+        raise ConfigurationError(
+            f"redlock must be a Redlock, or None for the client from the environment, got a {kind}"
+        )
 
 
-class Recipe:
-    """How the lock of a request is made: checked where it is written down, and with the client when that starts."""
+class LockDependency:
+    """How to make the lock of a request. It is checked where it is declared, and again when the client starts."""
 
-    def __init__(self, template: str, using: Using | None, options: Mapping[str, Any]) -> None:
+    def __init__(self, template: str, factory: LockFactory | None, options: Mapping[str, Any]) -> None:
         self.template = Template(template)
-        check_options(options, using, BY_A_SERVICE)
-        if using is None:
-            self._using: Using = functools.partial(Redlock.__call__, **options)
+        check_options(options, factory, BY_A_SERVICE)
+        if factory is None:
+            self._factory: LockFactory = functools.partial(Redlock.__call__, **options)
             return
-        function, _, _ = parts_of(using)
-        if isinstance(using, Redlock) or isinstance(getattr(function, "__self__", None), Redlock):
+        function, _, _ = parts_of(factory)
+        if isinstance(factory, Redlock) or isinstance(getattr(function, "__self__", None), Redlock):
             raise ConfigurationError(
-                "using is a client's own, but the client is there only when the application has started: give it "
-                "that of the class, as Redlock.fair or functools.partial(Redlock.semaphore, permits=4)"
+                "factory must not be a method of a client, because the application's client exists only after startup: "
+                "use the method of the class: Redlock.fair_lock or functools.partial(Redlock.semaphore, permits=4)"
             )
-        check_using(using, BY_A_SERVICE, "client", "name")
-        self._using = using
+        check_factory(factory, BY_A_SERVICE, "client", "name")
+        self._factory = factory
         if getattr(Redlock, getattr(function, "__name__", ""), None) is function:
-            self.check(stand_in())
+            self.check(placeholder())
 
     def check(self, client: Redlock) -> None:
-        """Raise ConfigurationError if no lock can be made with that client, whatever the name."""
-        made(self._using, Primitive, BY_A_SERVICE, client, "x")
+        """Raise ConfigurationError if this client cannot make the lock."""
+        build_lock(self._factory, BaseLock, BY_A_SERVICE, client, "x")
 
-    def make(self, client: Redlock, values: Mapping[str, Any]) -> Primitive[Any]:
-        """The lock of a request, or BadValueError, which says why its values cannot name one."""
+    def make(self, client: Redlock, values: Mapping[str, Any]) -> BaseLock[Any]:
+        """Make the lock of a request; raise BadValueError if the request's values cannot be part of its name."""
         name = self.template.fill(values)
         try:
-            return self._using(client, name)
+            return self._factory(client, name)
         except ConfigurationError:
             _check_name(client, name)
-            raise  # what `using` does is the service's business, not that of whoever sent the request
+            raise  # the factory is wrong, not the request
 
 
 def _check_name(client: Redlock, name: str) -> None:
     try:
         client(name)
     except ConfigurationError as exc:
-        raise BadValueError("the lock's name would be empty, too long, or one of the library's own") from exc
+        raise BadValueError("the lock's name would be empty, too long, or reserved") from exc

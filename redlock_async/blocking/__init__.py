@@ -1,90 +1,90 @@
-"""The library for threads: the same names as in asyncio, `with` instead of `async with`, nothing to await.
+"""The library for threads: the names of the asyncio API, with `with` instead of `async with`, and nothing to await.
 
-    from redlock_async.blocking import redlock  # the masters: REDLOCK_NODES
+    from redlock_async.blocking import redlock  # nodes: REDLOCK_NODES
 
     with redlock("orders:42", wait=3) as lease:
         charge("orders:42", fence=lease.fencing_token)
 
-Each call is carried out by the asyncio library, on one event loop in one thread, which all other threads of the process
-share. So what is promised there is promised here, but for one thing: **a thread cannot be cancelled.** When a lease is
-lost, the body goes on without the lock until it looks, with `lease.raise_if_lost()`, or ends; then LockLost is raised.
-What it writes meanwhile only a resource that compares fencing tokens can refuse. On the other hand the body may block:
+The asyncio library carries out each call, on one event loop in one thread that all other threads of the process share.
+Its guarantees hold here, too, with one exception: **a thread cannot be cancelled.** If a lease is lost, the block
+continues without the lock until it calls `lease.raise_if_lost()` or ends, and then LockLost is raised. Only a resource
+that compares fencing tokens can reject its writes in the meantime. In return the block may do blocking work, because
 the lease is renewed in the loop's thread.
 
-A thread in which an event loop runs is refused: it has `redlock_async` itself. A forked child gets a loop and
-connections of its own. Not for gevent and eventlet, where the thread of the loop would be none.
+Calls from a thread that runs an event loop raise ConfigurationError: use `redlock_async` there. A forked child gets its
+own loop and connections. gevent and eventlet are not supported, because they replace the thread of the loop.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from ._errors import ConfigurationError, LockTimeout, shown
-from ._health import Health
-from ._operators import Holder, NodeStatus
-from ._permits import SemaphoreStatus
-from ._portal import finish, run
-from ._records import LockRecord
-from ._settings import Duration, HoldOptions, LockOptions, from_environment
-from ._threaded import Latch, Lease, Lock, Semaphore, WriteLease, now
-from .client import DefaultRedlock as AsyncDefaultRedlock
-from .client import Redlock as AsyncRedlock
-from .events import Listener, Statistics
-from .locked import Conflict, check_template, constant, maker, naming
-from .once import Once as AsyncOnce
-from .rwlock import WriteLease as AsyncWriteLease
+from redlock_async._admin.health import Health
+from redlock_async._admin.permits import SemaphoreStatus
+from redlock_async._admin.records import LockRecord
+from redlock_async._admin.status import Holder, NodeStatus
+from redlock_async._rules.settings import Duration, HoldOptions, LockOptions, from_environment
+from redlock_async.client import DefaultRedlock as AsyncDefaultRedlock
+from redlock_async.client import Redlock as AsyncRedlock
+from redlock_async.decorators import ACQUIRE, Conflict, Decorator, lock_builder, name_builder, name_without_fields
+from redlock_async.errors import ConfigurationError, short_repr
+from redlock_async.events import Listener, Statistics
+from redlock_async.locks import WriteLease as AsyncWriteLease
+
+from .election import Election
+from .leases import Latch, Lease, Lock, Semaphore, WriteLease, now
+from .portal import run, run_uninterrupted
 
 if TYPE_CHECKING:
-    from ._dial import Source
+    from redlock_async._transport.dial import Source
 
-__all__ = ["Latch", "Lease", "Lock", "Once", "Redlock", "Semaphore", "WriteLease", "redlock"]
+__all__ = ["Election", "Latch", "Lease", "Lock", "Once", "Redlock", "Semaphore", "WriteLease", "redlock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LockFactory = Callable[[str], Lock[Any]]
+"""A function from a name to a lock: `redlock.fair_lock`, or `functools.partial(redlock.semaphore, permits=4)`."""
 
-class Locked(Protocol):
-    """A decorator whose function always has a result."""
+
+class Locked(Decorator):
+    """A decorator for functions that always run, and so always have a result."""
+
+    __slots__ = ()
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """The function under a lock."""
-        ...
+        """Run a function under the lock that its arguments name."""
+        return _run_under_lock(self, function)
 
 
-class LockedOrSkipped(Protocol):
-    """A decorator whose function may be left out."""
+class LockedOrSkipped(Decorator):
+    """A decorator for functions whose calls may be skipped."""
+
+    __slots__ = ()
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]:
-        """The function under a lock, or None."""
-        ...
+        """Run a function under the lock that its arguments name, or return None without running it."""
+        return _run_under_lock(self, function)
 
 
-Using = Callable[[str], Lock[Any]]
-"""What makes a lock of a name: `redlock.fair`, or `functools.partial(redlock.semaphore, permits=4)`."""
-
-
-def _under(make: Using, template: str, function: Callable[P, R], on_conflict: Conflict) -> Callable[P, R | None]:
+def _run_under_lock(decorator: Decorator, function: Callable[P, Any]) -> Callable[P, Any]:
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise ConfigurationError(
-            f"what locked() and once() of redlock_async.blocking decorate does its work when it is called, and "
-            f"{shown(getattr(function, '__qualname__', function))} does it later: for coroutine functions there are "
-            "those of redlock_async"
+            "locked() and once() of redlock_async.blocking decorate functions that do their work when they are called, "
+            f"got {short_repr(getattr(function, '__qualname__', function))}. For coroutine functions use redlock_async"
         )
-    name = naming(template, function)
+    name, acquire, lock = name_builder(decorator.template, function), ACQUIRE[decorator.on_conflict], decorator.lock
 
     @functools.wraps(function)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        lock = make(name(*args, **kwargs))
-        try:
-            lease = lock.acquire() if on_conflict == "wait" else lock.acquire(0)
-        except LockTimeout:
-            if on_conflict != "skip":
-                raise
+    def locked(*args: P.args, **kwargs: P.kwargs) -> Any:
+        lease = acquire(lock(name(*args, **kwargs)))
+        if lease is None:
             return None
         with lease:
             return function(*args, **kwargs)
@@ -92,31 +92,25 @@ def _under(make: Using, template: str, function: Callable[P, R], on_conflict: Co
     return locked
 
 
-class Once:
-    """Work that runs once in a period, on whichever of the machines comes first: asyncio's `Once`, for threads."""
+class Once(LockedOrSkipped):
+    """A job that runs once in a period, on the machine that starts it first: the asyncio `Once`, for threads."""
 
-    __slots__ = ("_once",)
+    __slots__ = ()
 
-    def __init__(self, once: AsyncOnce) -> None:
-        self._once = once
-
-    def __repr__(self) -> str:
-        return repr(self._once)
-
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]:
-        """Decorate a function: it returns its result, or None when it is not its turn."""
-        return _under(self._lock, self._once.template, function, "skip")
+    def __init__(self, lock: Callable[[str], Lock[Lease]], template: str) -> None:
+        super().__init__(lock, template, "skip")
 
     def try_acquire(self) -> Lease | None:
-        """A lease to run under, or None when it is not our turn: `with lease:` around the work, or release it."""
-        return self._lock(constant(self._once.template)).try_acquire()
+        """Return a lease to run the job under, or None if it is not this caller's turn.
 
-    def _lock(self, name: str) -> Lock[Lease]:
-        return Lock(self._once.lock(name), Lease)
+        Run the job in `with lease:`, or release the lease after it. Raises QuorumUnavailable without a quorum.
+        """
+        lock: Lock[Lease] = self.lock(name_without_fields(self.template))
+        return lock.try_acquire()
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options of a client, which are those of `redlock_async.Redlock`, with the same defaults."""
+    """The options of `redlock_async.Redlock`, with the same defaults."""
 
     ttl: Duration
     wait: Duration | None
@@ -127,13 +121,15 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     owner: str | None
     strict_restart: bool
+    quorum: int | None
 
 
 class Redlock:
-    """Locks over N independent Redis or Valkey masters, for threads: takes what `redlock_async.Redlock` takes.
+    """A client for threads that makes locks over N independent Redis or Valkey nodes.
 
-    Building one connects nothing and starts nothing; its first use starts the loop's thread, and connects. It may be
-    used by all threads of the process, and in forked children. `close()` need not be called at the end of the process.
+    It takes the arguments of `redlock_async.Redlock`. Creating one neither connects nor starts a thread; the first use
+    does both. All threads of the process may use it, and so may forked children. You need not call `close()` when the
+    process ends. Raises ConfigurationError for invalid options.
     """
 
     def __init__(self, nodes: Iterable[Source], **options: Unpack[ClientOptions]) -> None:
@@ -141,7 +137,10 @@ class Redlock:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """A client from REDLOCK_NODES (comma-separated), REDLOCK_TTL, REDLOCK_WAIT and so on."""
+        """Create a client from REDLOCK_NODES (comma-separated), REDLOCK_TTL, REDLOCK_WAIT and so on.
+
+        Raises ConfigurationError if a variable is invalid, or REDLOCK_NODES is not set.
+        """
         nodes, options = from_environment(environ)
         return cls(nodes, **options)
 
@@ -151,31 +150,52 @@ class Redlock:
     # Locks
 
     def __call__(self, name: str, /, *names: str, **options: Unpack[LockOptions]) -> Lock[Lease]:
-        """A lock on that name, or on all of them at once."""
+        """Return a lock on one name, or on several names at once, all or nothing."""
         return Lock(self._client(name, *names, **options), Lease)
 
     lock = __call__
 
-    def fair(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[Lease]:
-        """The lock on that name, given in the order in which it was asked for, across processes."""
-        return Lock(self._client.fair(name, **options), Lease)
+    def fair_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[Lease]:
+        """Return a lock on `name` that is granted first come, first served, across processes."""
+        return Lock(self._client.fair_lock(name, **options), Lease)
 
-    def read(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[Lease]:
-        """That name, shared with other readers."""
-        return Lock(self._client.read(name, **options), Lease)
+    def election(
+        self,
+        name: str,
+        /,
+        *,
+        value: str | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+        takeover_delay: Duration = 0.0,
+    ) -> Election:
+        """Return an election. `value` is what observers learn of this candidate, by default the owner label."""
+        return Election(
+            self._client.election(name, value=value, ttl=ttl, max_hold=max_hold, takeover_delay=takeover_delay)
+        )
 
-    def write(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[WriteLease]:
-        """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
-        return Lock(self._client.write(name, **options), WriteLease)
+    def read_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[Lease]:
+        """Return a shared (reader) lock on `name`."""
+        return Lock(self._client.read_lock(name, **options), Lease)
+
+    def write_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> Lock[WriteLease]:
+        """Return an exclusive (writer) lock on `name`; `lease.downgrade()` turns its lease into a reader's.
+
+        The plain lock on the same name counts as a writer, too.
+        """
+        return Lock(self._client.write_lock(name, **options), WriteLease)
 
     def semaphore(self, name: str, /, permits: int, *, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
-        """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
+        """Return a semaphore of `permits` slots, of which each lease takes `count`.
+
+        All users of the name must pass the same `permits`.
+        """
         return Semaphore(self._client.semaphore(name, permits=permits, count=count, **options), Lease)
 
     def latch(
         self, name: str, /, count: int, *, generation: int | str | None = None, retention: Duration = 86_400.0
     ) -> Latch:
-        """What opens when `count` different events have been counted down; another round is another generation."""
+        """Return a latch that opens once `count` different events were counted down; pass a `generation` per round."""
         return Latch(self._client.latch(name, count=count, generation=generation, retention=retention))
 
     def once(
@@ -190,14 +210,15 @@ class Redlock:
         fencing: bool | None = None,
         max_hold: Duration | None = None,
     ) -> Once:
-        """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand.
+        """Return a job that runs once per period on whichever machine starts it first: a decorator, like `locked`.
 
-        `max_hold` ends the renewal, and not the body: who runs longer ends with LockLost.
+        Without a function to decorate, call `try_acquire` on it. `max_hold` ends the renewal but not the run: a longer
+        run ends with LockLost. Raises ConfigurationError for invalid options.
         """
-        terms = self._client.once(
+        once = self._client.once(
             name, every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
         )
-        return Once(terms)
+        return Once(lambda name: Lock(once.lock(name), Lease), once.template)
 
     @overload
     def locked(
@@ -205,7 +226,7 @@ class Redlock:
         template: str,
         *,
         on_conflict: Literal["wait", "raise"] = "wait",
-        using: Using | None = None,
+        factory: LockFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> Locked: ...
 
@@ -215,37 +236,35 @@ class Redlock:
         template: str,
         *,
         on_conflict: Literal["skip"],
-        using: Using | None = None,
+        factory: LockFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> LockedOrSkipped: ...
 
     def locked(
-        self, template: str, *, on_conflict: Conflict = "wait", using: Using | None = None, **options: Any
+        self, template: str, *, on_conflict: Conflict = "wait", factory: LockFactory | None = None, **options: Any
     ) -> Any:
         """Decorate a function to run under the lock that its arguments name: `@locked("import:{user_id}")`.
 
-        When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
-        `using` makes another kind of lock of the name: `redlock.fair`, or `partial(redlock.semaphore, permits=4)`.
+        If another client holds the lock, "wait" waits, "skip" returns None at once, and "raise" raises LockTimeout at
+        once. For another kind of lock pass `factory=redlock.fair_lock`, or `factory=partial(redlock.semaphore,
+        permits=4)`. Raises ConfigurationError for invalid arguments.
         """
-        check_template(template)
-        make = maker(self, Lock, on_conflict, using, options)
-        return lambda function: _under(make, template, function, on_conflict)
+        make = lock_builder(self, Lock, template, on_conflict, factory, options)
+        return (LockedOrSkipped if on_conflict == "skip" else Locked)(make, template, on_conflict)
 
-    def _stand_in(self) -> Redlock:
-        """What can make locks now, for a decorator to see whether they can be made."""
-        client = self._client._stand_in()  # noqa: SLF001 - the two halves of one thing
-        if client is self._client:
-            return self
-        made = Redlock.__new__(Redlock)
-        made._client = client  # noqa: SLF001 - as above
-        return made
+    def _checkable(self) -> Self:
+        """Return a client that can make locks now, for a decorator that checks its arguments."""
+        checkable = copy.copy(self)
+        checkable._client = self._client._checkable()  # noqa: SLF001 - the asyncio half of this client
+        return checkable
 
     def attach(self, text: str) -> Lease:
-        """The lease that `Lease.detach` turned into a text, here or in another process, which may be an asyncio one.
+        """Return the lease that `Lease.detach` serialized, in this process or another, and renew it from now on.
 
-        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it,
-        as far as the text knows; elsewhere from its first `extend()`. Entering it with `with` asks the masters first,
-        and raises LockLost where the text was used before, or lay for too long.
+        The other process may use asyncio. On the machine that detached it, the lease is valid at once for its remaining
+        time as recorded in the text; on other machines it is valid after the first `extend()`. Entering it with `with`
+        asks the nodes first, and raises LockLost if the text was used before, or is too old. Raises ConfigurationError
+        if the text was changed by accident.
         """
         lease = run(now, self._client.attach, text)
         return WriteLease(lease) if isinstance(lease, AsyncWriteLease) else Lease(lease)
@@ -253,44 +272,51 @@ class Redlock:
     # Operators
 
     def status(self) -> list[NodeStatus]:
-        """One record a node, asked just now."""
+        """Query every node and return one `NodeStatus` per node."""
         return run(self._client.status)
 
     def inspect(self, name: str) -> Holder | None:
-        """Who holds that name, with how many votes and for how long; None if nobody does."""
+        """Return the holder of a lock, with its votes and remaining time; None if the lock is free."""
         return run(self._client.inspect, name)
 
     def inspect_semaphore(self, name: str) -> SemaphoreStatus | None:
-        """How many permits a semaphore has, and who holds which slot; None if it is not in use."""
+        """Return the number of permits of a semaphore, and the holder of each slot; None if it is not in use."""
         return run(self._client.inspect_semaphore, name)
 
-    def locks(self, pattern: str = "*", *, foreign: bool = False) -> list[LockRecord]:
-        """What is locked, of every kind, and what attempts have left behind; names by the servers' glob patterns."""
-        return run(self._client.locks, pattern, foreign=foreign)
+    def list_locks(self, pattern: str = "*", *, include_foreign: bool = False) -> list[LockRecord]:
+        """List locks of every kind, and the leftovers of failed attempts, by the servers' glob pattern for names."""
+        return run(self._client.list_locks, pattern, include_foreign=include_foreign)
 
     def force_release(self, name: str) -> bool:
-        """Free that name whoever holds it; returns whether anybody did. Asyncio bodies are cancelled, threads go on."""
+        """Free a name although it is held; return whether it was.
+
+        Holders that use asyncio are cancelled; threads learn of it from `lost`, `raise_if_lost` or `wait_until_lost`.
+        """
         return run(self._client.force_release, name)
 
     def change_permits(self, name: str, permits: int | None) -> None:
-        """Set a semaphore's number of permits, for good, also while slots are held; None forgets it; as asyncio's."""
+        """Set a semaphore's number of permits permanently, as the asyncio client does; None removes the setting.
+
+        Raises LockTimeout while a slot beyond the new number is held, and QuorumUnavailable if too few nodes answered.
+        """
         run(self._client.change_permits, name, permits)
 
     def statistics(self) -> Statistics:
-        """Counters since this client was made, and gauges of this moment."""
+        """Return the counters since this client was created, and the current gauges."""
         return self._client.statistics()
 
     def health(self) -> Health:
-        """Whether locks can be had: for a readiness probe. No outage makes it raise."""
+        """Check whether a quorum of nodes can vote, for a readiness probe. Never raises because of an outage."""
         return run(self._client.health)
 
-    def on_event(self, callback: Listener, *, answers: bool = False) -> Callable[[], None]:
-        """Call that with every `Event`; returns a function that ends it.
+    def on_event(self, callback: Listener, *, node_replies: bool = False) -> Callable[[], None]:
+        """Call `callback` with every `Event`; return a function that unsubscribes it.
 
-        It runs in the loop's thread, where it keeps every lock of the process waiting: hand on what takes time. With
-        `answers` also with what each master said to each command, and how long that took.
+        The callback runs in the loop's thread and delays every lock of the process, so keep it short. With
+        `node_replies=True` it also gets events of kind "node_replies", which hold each node's reply to a command and
+        how long it took. Raises ConfigurationError if `callback` cannot be called.
         """
-        return self._client.on_event(callback, answers=answers)
+        return self._client.on_event(callback, node_replies=node_replies)
 
     # Opening and closing
 
@@ -304,23 +330,23 @@ class Redlock:
         self.close()
 
     def close(self) -> None:
-        """Release what is held, end the connections; threads that wait raise. The next use opens new ones."""
-        finish(self._client.aclose)
+        """Release all leases and close the connections; threads that wait raise. The next use opens new connections."""
+        run_uninterrupted(self._client.aclose)
 
 
 class DefaultRedlock(Redlock):
-    """`redlock_async.blocking.redlock`: a client made from the environment at its first use."""
+    """The client `redlock_async.blocking.redlock`, which reads its settings from the environment on first use."""
 
     def __init__(self) -> None:
-        # Another than asyncio's, which belongs to the loop that the program runs.
+        # The asyncio API's default client is bound to the program's own event loop.
         self._client: AsyncDefaultRedlock = AsyncDefaultRedlock()
 
-    def forget(self) -> None:
-        """Be as before the first use: the next one reads the environment again."""
+    def reset(self) -> None:
+        """Close the client and forget its settings, so that the next use reads the environment again."""
         if self._client.loop is not None:
             self.close()
-        self._client.forget()
+        self._client.reset()
 
 
 redlock: Redlock = DefaultRedlock()
-"""A client from REDLOCK_NODES and the other REDLOCK_... variables, made at its first use."""
+"""A client that reads REDLOCK_NODES and the other REDLOCK_... variables on first use."""

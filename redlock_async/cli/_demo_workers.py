@@ -1,4 +1,4 @@
-"""The demo's processes as the demo sees them: started, told what to do, ended; what they do is not known here."""
+"""The demo's worker processes, seen from the demo: start them, send them commands, stop them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE = 2.0
-"""Seconds that a process gets to end by itself."""
+EXIT_TIMEOUT = 2.0
+"""Seconds that a worker gets to exit before it is killed."""
 
 
 class WorkerError(Exception):
-    """A process of the demo ended by itself, or could not begin."""
+    """A worker ended unexpectedly, or could not start."""
 
 
-class Crew:
-    """Some processes that do the same at the same time."""
+class Workers:
+    """Several worker processes that execute the same commands at the same time."""
 
     def __init__(
         self, size: int, *, increments: int, pause: float, folder: Path, urls: Sequence[str], ttl: float
@@ -36,26 +36,26 @@ class Crew:
         try:
             for number in range(1, self._size + 1):
                 self._processes.append(await self._start(number))
-            await self._all_answer("ready")
+            await self._wait_for_all("ready")
         except BaseException:
-            await self._end()
+            await self._stop()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._end()
+        await self._stop()
 
-    async def do(self, word: str) -> None:
-        """Have all of them do that, and wait until all have done it."""
+    async def execute(self, command: str) -> None:
+        """Send a command to all workers, and wait until all have executed it; raise WorkerError if one ends."""
         for process in self._processes:
-            assert process.stdin is not None  # noqa: S101 - we asked for a pipe
-            process.stdin.write(f"{word}\n".encode())
-        await self._all_answer(word)
+            assert process.stdin is not None  # noqa: S101 - opened as a pipe
+            process.stdin.write(f"{command}\n".encode())
+        await self._wait_for_all(command)
 
     async def _start(self, number: int) -> Process:
-        # What the caller's own locks are configured with is not for these.
+        # The settings of the caller's own locks must not affect the workers.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("REDLOCK_")}
         environment["REDLOCK_NODES"] = ",".join(self._urls)
         environment["REDLOCK_TTL"] = str(self._ttl)
@@ -67,36 +67,36 @@ class Crew:
             stdout=PIPE,
             stderr=PIPE,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for us, and they end when their stdin does
+            start_new_session=True,  # so that Ctrl-C reaches only the demo; workers end when their stdin closes
         )
 
-    async def _all_answer(self, word: str) -> None:
-        """Wait for that word from each; the first that fails ends the waiting."""
-        answers = [asyncio.ensure_future(self._answers(n, p, word)) for n, p in enumerate(self._processes, 1)]
+    async def _wait_for_all(self, reply: str) -> None:
+        """Wait for that reply from every worker; the first worker that ends instead ends the wait."""
+        waits = [asyncio.ensure_future(self._wait_for(n, p, reply)) for n, p in enumerate(self._processes, 1)]
         try:
-            await asyncio.gather(*answers)
+            await asyncio.gather(*waits)
         finally:
-            for answer in answers:
-                answer.cancel()
+            for wait in waits:
+                wait.cancel()
 
     @staticmethod
-    async def _answers(number: int, process: Process, word: str) -> None:
-        assert process.stdout is not None  # noqa: S101 - we asked for pipes
-        assert process.stderr is not None  # noqa: S101 - it was asked for
-        if (await process.stdout.readline()).decode().strip() == word:
+    async def _wait_for(number: int, process: Process, reply: str) -> None:
+        assert process.stdout is not None  # noqa: S101 - opened as a pipe
+        assert process.stderr is not None  # noqa: S101 - opened as a pipe
+        if (await process.stdout.readline()).decode().strip() == reply:
             return
-        said = (await process.stderr.read()).decode(errors="replace").strip()
+        errors = (await process.stderr.read()).decode(errors="replace").strip()
         status = await process.wait()
-        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        raise WorkerError(f"process {number} {how}" + (f": {said}" if said else ""))
+        outcome = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise WorkerError(f"process {number} {outcome}" + (f": {errors}" if errors else ""))
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         for process in self._processes:
-            assert process.stdin is not None  # noqa: S101 - we asked for a pipe
+            assert process.stdin is not None  # noqa: S101 - opened as a pipe
             process.stdin.close()
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(EXIT_TIMEOUT):
                     await asyncio.gather(*(process.wait() for process in self._processes))
         finally:
             for process in self._processes:

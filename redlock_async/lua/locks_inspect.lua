@@ -1,7 +1,7 @@
--- locks_look.lua: who holds each of these locks on this node.
--- KEYS     for each: lock key, fence register
--- Returns for each {value, its ttl in ms, fence (nil: none)}, with -1 for no expiry, -2 for a lock that is free, and -3 for
--- a key of another type. Values are cut after 1,024 bytes: a token is shorter.
+-- locks_inspect.lua: read the holders of many locks on this node.
+-- KEYS     for each lock: lock key, fence register
+-- Returns for each {value, its ttl in ms, fence or nil}. The ttl is -1 without expiry, -2 if the lock is free, and -3
+-- for a key of another type. Values are cut at 1,024 bytes; our own tokens are shorter.
 local found = {}
 for i = 1, #KEYS, 2 do
   local value = redis.pcall('GETRANGE', KEYS[i], 0, 1023)

@@ -1,6 +1,6 @@
-"""Somebody else, as far as the masters can tell: a client of its own, on an event loop in a thread of its own.
+"""An event loop in a thread of its own, for the proxies and for a client that plays another process.
 
-A test without a loop can use it, and one whose loop is blocked meanwhile; it must not touch the test's own client.
+It works for a test without a loop and for one whose loop is blocked. It must not touch the test's own client.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from anyio.from_thread import start_blocking_portal
 
 from redlock_async import Redlock
 
-OWNER = "somebody else"
+OWNER = "another client"
 
 T = TypeVar("T")
 
 
-class Outside:
-    """Begins its thread when it is made, and ends it with `close`; its client is configured as the service's is."""
+class BackgroundLoop:
+    """Starts its thread when it is created and ends it in `close`."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._portal = self._stack.enter_context(start_blocking_portal())
 
     def client(self) -> Redlock:
-        """A client that `close` closes."""
+        """Return a client with the environment's configuration; `close` closes it."""
         client = Redlock.from_env({**os.environ, "REDLOCK_OWNER": OWNER})
         self._stack.callback(self.wait_for, client.aclose)
         return client
 
     def wait_for(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run that coroutine function there, and return what it returns."""
+        """Run that coroutine function on the loop and return its result."""
         return self._portal.call(function, *arguments)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call that there, on the running loop."""
+        """Call that function on the running loop and return its result."""
         return self._portal.call(function, *arguments)
 
     def close(self) -> None:
-        """End the clients, the loop and the thread."""
+        """Close the clients, the loop and the thread."""
         self._stack.close()

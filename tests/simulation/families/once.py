@@ -1,4 +1,4 @@
-"""Schedules of `once`, and of tries in the same moment: who may run, who must, and who is told that others do."""
+"""Families with `once` and simultaneous tries: which of them may run, must run, or must be rejected."""
 
 import asyncio
 from contextlib import suppress
@@ -6,22 +6,23 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from random import Random
 
-from kinds import BEYOND, KEEPING, OF_KINDS, RUNS, RUSH, KindRun, KindSchedule, Task, calm, strike
-from schedules import DRIFT, FAMILIES, SETTLING, Fault, when
+from framework.kinds import BEYOND, OF_KINDS, RUNS, RUSH, KindRun, KindSchedule, Task, calm, strike
+from framework.schedules import DRIFT, FAMILIES, SETTLING, Fault, when
 
+from families.kinds import KEEPING
 from redlock_async import LockLost, LockTimeout, QuorumUnavailable
 from redlock_async.testing import Violation
 
 PROMPT = 0.15
-"""Seconds in which who tries in vain knows it: a few round trips, and less than `node_timeout`."""
+"""Seconds that a failed try may take: a few round trips, and less than `node_timeout`."""
 
 
 @dataclass(frozen=True)
 class Tick(Task):
-    """One machine is told to run it now."""
+    """One call of the function on one machine."""
 
     fails: bool = False
-    """Whether its body raises."""
+    """Whether the function raises."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +35,32 @@ class OnceSchedule(KindSchedule):
 
     @cached_property
     def heals_at(self):
-        """Only then is the name free again, though a last word on it came late."""
+        """When the name is free again, even if the last request arrived late."""
         return super().heals_at + self.hold + SETTLING
 
 
 @dataclass
 class Try:
-    """One tick, and what came of it."""
+    """One tick and its result."""
 
     number: int
     job: Tick
     start: float
     end: float | None = None
     begun: float | None = None
-    """Of a run: since when its period counts, in true time."""
+    """For a run: the start of its period in true time."""
     ended: float | None = None
-    """When its body had ended."""
+    """When the function ended."""
     failed: bool = False
     lost: bool = False
 
 
 class BodyError(Exception):
-    """A body's own."""
+    """The exception that the function raises."""
 
 
 class Ticking(KindRun):
-    """`once`: a run in every period in which somebody tries, and never two."""
+    """Checks that there is one run in every period with a tick, and never two."""
 
     async def _hold(self, process, redlock, job):
         schedule = self.schedule
@@ -72,7 +73,7 @@ class Ticking(KindRun):
         tried.end = self._simulation.now
         if lease is None:
             return
-        tried.begun = self.recorder.true(process, lease._holding.acquired_at)
+        tried.begun = self.recorder.true(process, lease._held.acquired_at)
         try:
             with suppress(BodyError):
                 async with lease:
@@ -87,24 +88,24 @@ class Ticking(KindRun):
 
     @staticmethod
     async def _run(tried):
-        tried.failed = True  # unless it comes to its end
+        tried.failed = True  # unless it completes
         await asyncio.sleep(tried.job.work)
         if tried.job.fails:
             raise BodyError
         tried.failed = False
 
     def check(self):
-        """Every promise about periods that was broken."""
+        """Yield the violations of the guarantees about periods."""
         if self.schedule.bound is None:
             return
         runs = sorted((tried for tried in self.attempts if tried.begun is not None), key=lambda tried: tried.end)
         yield from self._too_soon(runs)
         for tried in self.attempts:
-            if tried.begun is None and tried.end is not None and not self._struck(tried):
+            if tried.begun is None and tried.end is not None and not self._was_hit(tried):
                 yield from self._left_out(tried, runs)
 
     def _too_soon(self, runs):
-        """None begins within `hold` of the beginning of another that counts."""
+        """No run may start within `hold` of the start of another one that counts."""
         hold = self.schedule.hold
         for index, run in enumerate(runs):
             died = run.ended is None and run.job.ttl < hold
@@ -116,7 +117,7 @@ class Ticking(KindRun):
                     yield Violation("period", f"a run of process {other.number} began {after}")
 
     def _left_out(self, tried, runs):
-        """Whoever is left out is so for somebody who has it, and is told at once."""
+        """A tick is skipped only because another run counts, and returns immediately."""
         spans = [self._span(run) for run in runs]
         reasons = [(since - RUSH, until + RUSH) for since, until in spans]
         reasons += [(since, until) for since, until in self._disturbances(tried)]
@@ -128,7 +129,7 @@ class Ticking(KindRun):
             yield Violation("liveness", f"that it was held all the time took long to find out for {of}")
 
     def _span(self, run):
-        """From when to when a run keeps the others out."""
+        """The interval in which a run keeps other runs out."""
         schedule = self.schedule
         if run.ended is None or run.lost:  # its process died, or its lease could not be renewed
             return run.begun, (run.ended or run.end + run.job.work) + BEYOND * max(run.job.ttl, schedule.hold)
@@ -151,39 +152,39 @@ RUNS["once"] = Ticking
 
 
 def once(seed):
-    """Machines that tick together or nearly so; bodies that are long, raise or are cancelled; and some faults."""
-    luck = Random(seed)
-    every = luck.choice((1.0, 3.0, 10.0))
-    hold = every * luck.choice((0.9, luck.uniform(0.3, 0.95)))
-    early = luck.choice((0.0, 0.0, 0.9 * (every - hold)))
-    """Before or after the others a machine may tick so that each period still has its run."""
-    lengths = (0.0, luck.uniform(0, 0.1), luck.uniform(0, 1) * hold, luck.choice((0.1, 1.2)) * hold)
-    ttl = luck.choice((0.5, 0.5 * hold, hold))
-    failing = luck.choice((0.0, 0.0, 0.4))
+    """Machines that tick at about the same time; functions that are long, raise or are cancelled; and some faults."""
+    rng = Random(seed)
+    every = rng.choice((1.0, 3.0, 10.0))
+    hold = every * rng.choice((0.9, rng.uniform(0.3, 0.95)))
+    early = rng.choice((0.0, 0.0, 0.9 * (every - hold)))
+    """How far a machine's ticks may be from the others', such that each period still has a run."""
+    lengths = (0.0, rng.uniform(0, 0.1), rng.uniform(0, 1) * hold, rng.choice((0.1, 1.2)) * hold)
+    ttl = rng.choice((0.5, 0.5 * hold, hold))
+    failing = rng.choice((0.0, 0.0, 0.4))
 
     def tick(period):
-        at = period * every + luck.uniform(0, early)
-        cancel_after = luck.uniform(0, hold) if luck.random() < failing / 4 else None
+        at = period * every + rng.uniform(0, early)
+        cancel_after = rng.uniform(0, hold) if rng.random() < failing / 4 else None
         return Tick(
-            "once", "x", at, ttl, 0.0, luck.choice(lengths), cancel_after=cancel_after, fails=luck.random() < failing
+            "once", "x", at, ttl, 0.0, rng.choice(lengths), cancel_after=cancel_after, fails=rng.random() < failing
         )
 
-    periods = range(1, luck.randint(2, 4))
-    jobs = [tuple(tick(period) for period in periods) for _ in range(luck.randint(2, 6))]
-    retry_failed = luck.random() < 0.5
-    schedule = calm(seed, luck, "once", jobs, bound=0.0)
+    periods = range(1, rng.randint(2, 4))
+    jobs = [tuple(tick(period) for period in periods) for _ in range(rng.randint(2, 6))]
+    retry_failed = rng.random() < 0.5
+    schedule = calm(seed, rng, "once", jobs, bound=0.0)
     given = {each.name: getattr(schedule, each.name) for each in fields(KindSchedule)}
     schedule = OnceSchedule(**given, every=every, hold=hold, retry_failed=retry_failed)
-    what = luck.choice(("nothing", "nothing", "nothing", "processes", "masters"))
+    what = rng.choice(("nothing", "nothing", "nothing", "processes", "masters"))
     if what == "processes":
-        return strike(luck, schedule, 1)
+        return strike(rng, schedule, 1)
     if what == "masters":
         found = [
-            Fault(luck.uniform(0.5, 3.0) * every, fault, luck.randrange(schedule.nodes), luck.uniform(0.02, 2.0))
-            for fault in luck.choices([fault for fault in KEEPING if fault != "reset"], k=luck.randint(1, 5))
+            Fault(rng.uniform(0.5, 3.0) * every, fault, rng.randrange(schedule.nodes), rng.uniform(0.02, 2.0))
+            for fault in rng.choices([fault for fault in KEEPING if fault != "reset"], k=rng.randint(1, 5))
         ]
         found.sort(key=when)
-        return replace(schedule, bound=None, tail=0.05, slowest=luck.choice((0.02, 0.3)), faults=tuple(found))
+        return replace(schedule, bound=None, tail=0.05, slowest=rng.choice((0.02, 0.3)), faults=tuple(found))
     return schedule
 
 

@@ -1,4 +1,4 @@
-"""What all programs share that carry out very many simulations: on all cores, and what came of them added up."""
+"""Runs many simulations on all cores and adds up their results, for both programs."""
 
 import logging
 import multiprocessing
@@ -6,45 +6,45 @@ import os
 import time
 from dataclasses import dataclass, field, fields
 
-from schedules import Clients
+from framework.schedules import Clients
 
 CORES = os.cpu_count() or 1
 
 
 @dataclass
 class Findings:
-    """What came of some; a kind of its own adds what it counts."""
+    """Results that can be added up. Subclasses add their own counters."""
 
     seconds: float = 0.0
-    """On the clock, for all of them together."""
+    """The elapsed time of the whole run."""
     failures: list = field(default_factory=list)
 
     def __iadd__(self, other):
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
         return self
 
 
 class Worker:
-    """Carries out one after the other in this process."""
+    """Runs one simulation after the other in this process, with the same clients."""
 
     def __init__(self):
-        logging.getLogger("redlock_async").disabled = True  # every fresh cluster would be warned of
+        logging.getLogger("redlock_async").disabled = True  # every new cluster would log a warning
         self._clients = Clients()
 
 
 def pool():
-    """A process for each core."""
+    """A process pool with one process per core."""
     return multiprocessing.get_context("spawn").Pool(CORES)
 
 
-def on_all_cores(explore, shares, found, told=None):
-    """What `explore` finds in each of those shares, added to `found`; `told` hears of it after each of them."""
+def on_all_cores(explore, shares, found, progress=None):
+    """Call `explore` for each share on all cores and add the results to `found`. `progress` is called after each."""
     started = time.monotonic()
     with pool() as processes:
         for part in processes.imap_unordered(explore, shares):
             found += part
-            if told is not None:
-                told(found)
+            if progress is not None:
+                progress(found)
     found.seconds = time.monotonic() - started
     return found

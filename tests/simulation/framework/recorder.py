@@ -1,40 +1,40 @@
-"""Sees, after every step of every simulated process, which leases stand and until when, and makes a history of it."""
+"""Records the held leases after every step of every simulated process, as a history to check."""
 
 import math
 import re
 from itertools import product
 
-from redlock_async._lease import Phase
-from redlock_async.testing import Hold, Violation, judge
+from redlock_async._rules.lease_timing import Phase
+from redlock_async.testing import HeldInterval, Violation, check_history
 
 NOTICE = 0.05
-"""Seconds after which a holder knows that somebody freed its lock."""
+"""Seconds after which a holder must know that its lock was force-released."""
 
 STALE = 0.002
-"""Seconds of true time past its deadline that a body is allowed: the steps its cancellation takes."""
+"""Seconds of true time for which a block may outlive its lease: the steps that its cancellation takes."""
 
-ASKED_AT_MOST = 200
-"""Attempts in vain of one process within a second: who waits is told, or waits for a while before it asks again."""
+MAX_VAIN_ATTEMPTS = 200
+"""Failed attempts that one process may make within a second: a waiter is notified, or pauses before it retries."""
 
 KEPT = re.compile(
-    rb"redlock-async:(born|longest-ttl|founded|fence:\d+|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
+    rb"redlock-async:(node|clocks|fence:\d+|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
     re.DOTALL,
 )
-"""What the library leaves on the nodes on purpose."""
+"""Keys that the library leaves on the nodes on purpose."""
 
-LASTING = re.compile(rb"redlock-async:(born|longest-ttl|founded|fence:\d+)")
-"""What of it lasts for ever; so does a number of permits that an operator has set."""
+LASTING = re.compile(rb"redlock-async:(node|clocks|fence:\d+)")
+"""Keys without a ttl. A number of permits that an operator has set has none either."""
 
 
 class Track:
-    """One lease, from the first look that saw it."""
+    """One lease, from the first step after which it existed."""
 
     def __init__(self, process, holding, now, before=None):
         self.process = process
         self.holding = holding
         self.start = now
         self.before = before
-        """The lease that was turned into this one: nobody was in between, and they share a fence."""
+        """The lease that was downgraded to this one. They share a fencing token."""
         if before is not None and before.end is not None:
             self.start = before.end
         self.until = -math.inf
@@ -42,17 +42,17 @@ class Track:
         self.end = None
 
     def holds(self, end):
-        """It as holds, one for each name."""
-        claim = self.holding.claim
+        """The lease as intervals, one per name and slot."""
+        claim = self.holding.kind
         slots = claim.slots or (None,)
         for name, slot in product(claim.names, slots):
-            yield Hold(
+            yield HeldInterval(
                 name=name,
                 holder=f"{self.process.name}/{self.holding.token[-40:].decode()}",
                 start=self.start,
                 end=end,
                 fence=self.holding.fence if self.before is None else None,
-                kind=claim.kind,
+                kind=claim.label,
                 slot=slot,
                 permits=getattr(claim, "permits", 1),
             )
@@ -69,21 +69,21 @@ class Recorder:
         self._bodies = {}
         self._by_token = {}
         self._freed = {}
-        self._asked = {}
+        self._attempts = {}
         self.tracks = []
-        self.further = []
-        """Holds of others than our clients."""
+        self.foreign_holds = []
+        """Leases of other libraries' clients."""
         self.violations = []
         simulation.watchers.append(self.look)
 
     def watch(self, process, redlock):
-        """From now on see what that client holds."""
+        """Record the leases of that client from now on."""
         self._clients.setdefault(process, []).append(redlock)
 
     def look(self, process):
-        """What has changed by its last step."""
+        """Record the changes of the process's last step."""
         now = self._simulation.now
-        self._find_new(process, now)
+        self._find_new_leases(process, now)
         live = self._live.get(process)
         if live:
             local = process.now()
@@ -92,33 +92,33 @@ class Recorder:
                 if until not in {-math.inf, track.until}:
                     track.until, track.true_until = until, self.true(process, until)
                 if until == -math.inf or local >= until:
-                    # Never past the deadline that stood: a process that was stopped notices late.
+                    # Not past its last deadline: a process that was stopped notices the end late.
                     track.end = min(now, track.true_until)
                     live.remove(track)
         for body in self._bodies.get(process, ()):
             body.look(self, process, now)
-        self._look_for_haste(process, now)
+        self._check_attempt_rate(process, now)
 
-    def _look_for_haste(self, process, now):
+    def _check_attempt_rate(self, process, now):
         for redlock in self._clients.get(process, ()):
             if redlock._running is None:
                 continue
-            counters, second = redlock._running.counters, int(now)
+            counters, second = redlock._running.context.counters, int(now)
             in_vain = counters.attempts - counters.acquired
-            last, before = self._asked.get(redlock, (None, 0))
+            last, before = self._attempts.get(redlock, (None, 0))
             if second != last:
-                self._asked[redlock] = second, in_vain
-            elif in_vain - before > ASKED_AT_MOST:
-                self._asked[redlock] = second, math.inf
-                told = f"{process.name} asked in vain more than {ASKED_AT_MOST} times in second {second}"
-                self.violations.append(Violation("liveness", told))
+                self._attempts[redlock] = second, in_vain
+            elif in_vain - before > MAX_VAIN_ATTEMPTS:
+                self._attempts[redlock] = second, math.inf
+                message = f"{process.name} made more than {MAX_VAIN_ATTEMPTS} failed attempts in second {second}"
+                self.violations.append(Violation("liveness", message))
 
-    def _find_new(self, process, now):
+    def _find_new_leases(self, process, now):
         for redlock in self._clients.get(process, ()):
-            engine = redlock._running
-            if engine is None or not engine.held:
+            session = redlock._running
+            if session is None or not len(session.registry):
                 continue
-            for holding in engine.held.values():
+            for holding in session.registry._by_key.values():
                 if id(holding) not in self._known and holding.until != -math.inf:
                     before = self._by_token.get(holding.token)
                     turned = before is not None and before.holding.phase is Phase.DOWNGRADED
@@ -130,67 +130,67 @@ class Recorder:
 
     @staticmethod
     def true(process, reading):
-        """The true time at which that process's clock shows that."""
+        """The true time at which that process's clock shows `reading`."""
         return process._clock.true(reading)
 
     def body(self, process, lease):
-        """A block under that lease, as a context: it must end before the lease does."""
+        """Wrap a block under that lease: it must end before the lease does."""
         return Body(self, process, lease)
 
     def freed(self, name):
-        """That name is being freed by force, from the first call to the second."""
+        """Record a force-release of `name`, from the first call to the second."""
         self._freed.setdefault(name, []).append(self._simulation.now)
 
     def holds(self):
-        """Everything that was held; what still is counts until its deadline."""
+        """All intervals. A lease that is still held counts until its deadline."""
         for track in self.tracks:
             end = track.true_until if track.end is None else track.end
             yield from track.holds(min([end, *self._ends_by_force(track, end)]))
-        yield from self.further
+        yield from self.foreign_holds
 
     def _ends_by_force(self, track, end):
-        """When somebody freed what was held, which nothing can prevent; its holder must know soon."""
-        for name in track.holding.claim.names:
+        """When the lease was force-released, which nothing can prevent. Its holder must notice soon."""
+        for name in track.holding.kind.names:
             times = self._freed.get(name, [])
             for begun, done in zip(times[::2], times[1::2], strict=False):
                 if track.start < done and end > begun:
                     if end > done + NOTICE and track.start < begun:
                         self.violations.append(
-                            Violation("loss", f"noticed {end - done:.3f} s after {name!r} was freed")
+                            Violation("loss", f"noticed {end - done:.3f} s after {name!r} was force-released")
                         )
                     yield max(begun, track.start)
 
-    def judge(self):
-        """Every promise that was broken."""
-        found = judge(list(self.holds()))
+    def check(self):
+        """All violations."""
+        found = check_history(list(self.holds()))
         return [*self.violations, *found]
 
-    def strays(self):
-        """Keys on the nodes that nobody should have left there."""
+    def leftovers(self):
+        """Keys that should not be left on the nodes."""
         return [
             f"{key!r} on {machine.label}"
             for machine in self._simulation.machines
-            for key in machine.master.keys()  # noqa: SIM118 - a method, not a dict
+            for key in machine.server.keys()  # noqa: SIM118 - a method, not a dict
             if not KEPT.fullmatch(key)
         ]
 
-    def look_for_lasting(self):
-        """Keys on the nodes that would be there for ever, if nobody came to delete them."""
+    def check_ttls(self):
+        """Record a violation for each key that should have a ttl and has none."""
         for machine in self._simulation.machines:
-            for key, value in machine.master.lasting().items():
+            for key, value in machine.server.keys_without_ttl().items():
                 by_operator = key.startswith(b"redlock-async:semaphore:") and type(value) is bytes and b":" in value
                 if not LASTING.fullmatch(key) and not by_operator:
                     self.violations.append(Violation("orphan", f"{key!r} on {machine.label} has no ttl"))
 
 
 class Body:
-    """A block of code that must not run past its lease, unless its whole process was stopped."""
+    """A block that must not outlive its lease, unless its whole process was stopped."""
 
     def __init__(self, recorder, process, lease):
         self._recorder = recorder
         self._process = process
         self._lease = lease
-        self._looks = 0
+        self._checks = 0
         self._deadline = math.inf
 
     def __enter__(self):
@@ -200,13 +200,13 @@ class Body:
         self._recorder._bodies[self._process].remove(self)
 
     def look(self, recorder, process, now):
-        """Called while it runs."""
-        until = self._lease._holding.until
+        """Check the deadline; called after each step while the block runs."""
+        until = self._lease._held.until
         if until != -math.inf:
             self._deadline = recorder.true(process, until)
         if now > self._deadline + STALE:
-            # The step after a stop may still find it: only then its cancellation can begin.
-            self._looks += 1
-            if self._looks == 10:
+            # The first step after a stop may still find the block running: only then can it be cancelled.
+            self._checks += 1
+            if self._checks == 10:
                 late = now - self._deadline
                 recorder.violations.append(Violation("body", f"ran {late:.3f} s past its lease in {process.name}"))

@@ -1,20 +1,20 @@
-"""Rules of the other kinds of lock that are needed in corners only, each broken, as in mutants.py."""
+"""Mutants of rules that the other kinds of lock need only in corner cases."""
 
 from unittest.mock import patch
 
-from mutants import mutant, rewritten
+from framework.breaking import mutant, rewritten
 
-from redlock_async import _acquire, _board, _latch, _line, _node, _permits
+from redlock_async import _admin, _kinds, _rounds, _runtime, _transport
 
 # Readers and writers
 
 
 @mutant("corners")
 def readers_that_were_freed_come_back():
-    """With the next one that joins where the lock key is gone."""
+    """Freed readers come back with the next reader that joins where the lock key is missing."""
     with (
         rewritten("read_acquire", ("  redis.call('DEL', readers)\n", "")),
-        rewritten("read_secure", ("    redis.call('DEL', readers)\n", "")),
+        rewritten("read_reassert", ("    redis.call('DEL', readers)\n", "")),
         rewritten("write_acquire", ("redis.call('DEL', readers)\n", "")),
     ):
         yield
@@ -22,15 +22,19 @@ def readers_that_were_freed_come_back():
 
 @mutant("corners")
 def what_was_granted_unheard_and_given_back_is_told_nobody():
-    """The others of its process, whom it has stopped there, look by themselves, about once a second."""
-    with patch.object(_board.Board, "gave_up_late", lambda *_: None):
+    """A vote is released before its grant was known, and the other tasks of the process are not notified; they check
+    about once a second.
+    """
+    with patch.object(_rounds.context.Wakeups, "late_votes_returned", lambda *_: None):
         yield
 
 
 @mutant("corners")
 def a_change_where_it_was_not_refused_is_a_chance():
-    """Of a master that may not vote, for instance: attempts of one process wake the next ones without end."""
-    with patch.object(_acquire.Acquire, "any_freed", property(lambda self: bool(self._freed))):
+    """Changes on nodes that did not refuse (such as a quarantined node) trigger retries, so attempts of one process
+    wake each other without end.
+    """
+    with patch.object(_runtime.acquire_round.AcquireRound, "any_freed", property(lambda self: bool(self._freed))):
         yield
 
 
@@ -39,28 +43,28 @@ def a_change_where_it_was_not_refused_is_a_chance():
 
 @mutant("corners")
 def a_slot_is_set_again_under_another_number():
-    """Where a node has lost it, and others have come since with another number of permits."""
-    with rewritten("semaphore_secure", ("if bound and (set or bound) ~= ARGV[4] then return 0 end", "")):
+    """A slot is stored again on a node that has lost it, although other clients now use another number of permits."""
+    with rewritten("semaphore_reassert", ("if bound and (set or bound) ~= ARGV[4] then return 0 end", "")):
         yield
 
 
 @mutant("corners")
 def a_change_of_permits_counts_nodes_that_have_forgotten():
-    """They have no slot beyond the new number, as far as they know."""
-    with patch.object(_permits, "_votes", lambda _engine, taken: len(taken)):
+    """Nodes that lost their data count as having no slot beyond the new number."""
+    with patch.object(_admin.permits, "_votes", lambda _engine, taken: len(taken)):
         yield
 
 
 @mutant("corners")
 def who_is_not_heard_of_keeps_a_number_that_was_taken_back():
-    """Only those that answer are told."""
-    take_back = _permits._take_back
+    """Only nodes that reply get the undo of a change."""
+    take_back = _admin.permits._take_back
 
     def of_those_that_answer(*arguments):
-        with patch.object(_node.Node, "tell", lambda *_: None):
+        with patch.object(_transport.node.Node, "send_durably", lambda *_: None):
             return take_back(*arguments)
 
-    with patch.object(_permits, "_take_back", of_those_that_answer):
+    with patch.object(_admin.permits, "_take_back", of_those_that_answer):
         yield
 
 
@@ -69,14 +73,14 @@ def who_is_not_heard_of_keeps_a_number_that_was_taken_back():
 
 @mutant("corners")
 def tickets_begin_anew():
-    """On nodes that have lost them, and so ahead of all who wait."""
-    with rewritten("fair_ticket", ("math.max(time[1] * 1000000 + time[2], last and last + 1 or 0)", "1")):
+    """On nodes that have lost them, tickets restart ahead of all waiters."""
+    with rewritten("fair_ticket", ("math.max(now, last and last + 1 or 0)", "1")):
         yield
 
 
 @mutant("corners")
 def tickets_begin_anew_behind_those_of_one_process():
-    """A register that was lost is as high as the tickets of whoever comes first, and others wait with higher ones."""
+    """A lost ticket register restarts from the first waiter to come, although others wait with higher tickets."""
     of_all = "redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]"
     of_its_own = "ARGV[4]\nfor i = 6, #ARGV, 2 do if ARGV[i] > highest then highest = ARGV[i] end end"
     with rewritten("fair_acquire", (of_all, "ARGV[6]")), rewritten("fair_wait", (of_all, of_its_own)):
@@ -85,64 +89,64 @@ def tickets_begin_anew_behind_those_of_one_process():
 
 @mutant("corners")
 def a_place_is_kept_for_one_who_has_left():
-    """A sign of life is sent again behind its leaving."""
-    with patch.object(_line.Keep, "may_send_again", lambda self, bit: bool(self._open & bit)):
+    """A heartbeat is sent again after the waiter has left."""
+    with patch.object(_kinds.fair_queue.HeartbeatRound, "may_send_again", lambda self, bit: bool(self._open & bit)):
         yield
 
 
 @mutant("corners")
 def a_place_is_sent_with_the_next_sign_of_life_only():
-    """Not as soon as there is a ticket."""
-    join = _line.Line.join
+    """The queue entry is sent with the next heartbeat, not as soon as there is a ticket."""
+    join = _kinds.fair_queue.FairWaiters.join
 
     def joined(self, claim):
-        self.keep = lambda _claims: None
+        self.send_entries = lambda _claims: None
         join(self, claim)
-        del self.keep
+        del self.send_entries
 
-    with patch.object(_line.Line, "join", joined):
+    with patch.object(_kinds.fair_queue.FairWaiters, "join", joined):
         yield
 
 
 @mutant("corners")
 def who_becomes_the_first_by_an_attempt_is_not_told():
-    """Of another one, which has found those before it dead."""
+    """A waiter is not notified when another waiter's attempt finds those before it dead."""
     with rewritten("fair_acquire", ("if head ~= was then wake(head) end", "")):
         yield
 
 
 @mutant("corners")
 def who_becomes_the_first_by_anothers_sign_is_not_told():
-    """Of life, which has found those before it dead."""
+    """A waiter is not notified when another waiter's heartbeat finds those before it dead."""
     with rewritten("fair_wait", ("redis.call('SET', ARGV[1] .. head, '', 'PX', 1000)", "")):
         yield
 
 
 @mutant("corners")
 def an_attempt_does_not_prune_the_dead():
-    """Signs of life do, later."""
+    """Only heartbeats remove dead waiters, later."""
     with rewritten("fair_acquire", ("if till > now then return head, till end", "if head then return head, till end")):
         yield
 
 
 @mutant("corners")
 def who_is_behind_a_silent_one_is_not_told():
-    """And does not know until when its place is kept."""
+    """A waiter behind a silent one does not learn when that queue entry expires."""
     with rewritten("fair_leave", ("kept < ARGV[3] / 2 do", "#touched == 1 do")):
         yield
 
 
 @mutant("corners")
 def signs_of_life_come_at_their_time_only():
-    """Not when the place of a dead one has run out."""
-    with patch.object(_line.Line, "first_is_kept", lambda _self, _seconds: None):
+    """No heartbeat is sent when a dead waiter's queue entry has expired."""
+    with patch.object(_kinds.fair_queue.FairWaiters, "on_first_entry", lambda _self, _seconds: None):
         yield
 
 
 @mutant("corners")
 def who_is_cut_off_keeps_its_place():
-    """On a minority, and with one node more down nobody else has a majority."""
-    with patch.object(_line.Line, "heard", property(lambda _self: True)):
+    """A waiter keeps its entry on a minority; with one more node down, no other client has a majority."""
+    with patch.object(_kinds.fair_queue.FairWaiters, "has_quorum", property(lambda _self: True)):
         yield
 
 
@@ -151,13 +155,13 @@ def who_is_cut_off_keeps_its_place():
 
 @mutant("corners")
 def what_was_written_back_ends_the_watch():
-    """No node reports to us what comes after that."""
+    """After a write-back, the node no longer reports changes to us."""
     with rewritten("latch_count", ("redis.call('EXISTS', key)", "")):
         yield
 
 
 @mutant("corners")
 def news_in_a_late_answer_are_told_nobody():
-    """Those who wait look by themselves, every few seconds."""
-    with patch.object(_latch.Look, "concluded", lambda _self: None):
+    """News in a late reply reaches no waiter; they check every few seconds."""
+    with patch.object(_kinds.latch.LatchRead, "concluded", lambda _self: None):
         yield

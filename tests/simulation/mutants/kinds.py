@@ -1,23 +1,12 @@
-"""The rules of the other kinds of lock, each broken, as in mutants.py; only here, too."""
+"""Mutants of the rules of the other kinds of lock."""
 
 import asyncio
 from contextlib import ExitStack
 from unittest.mock import patch
 
-from mutants import mutant, rewritten
+from framework.breaking import mutant, rewritten
 
-from redlock_async import (
-    _engine,
-    _latch,
-    _line,
-    _permits,
-    _queue,
-    _readwrite,
-    _scripts,
-    _slots,
-    latch,
-    rwlock,
-)
+from redlock_async import _admin, _kinds, _rounds, _transport, client, latch, locks
 
 PRUNING = "redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)"
 WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
@@ -28,43 +17,43 @@ WAKE = "redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)"
 
 @mutant("forced")
 def readers_are_not_told_that_they_are_freed():
-    """They learn of it at their next renewal."""
+    """Readers learn of a force-release at their next renewal."""
     with rewritten("read_extend", ("redis.call('EXISTS', KEYS[3 * i])", "")):
         yield
 
 
 @mutant("readers and writers")
 def the_writer_stays_where_it_is_no_reader_yet():
-    """A node that was not heard of keeps it, and nobody takes it back there."""
-    tell_all = _engine.Engine.tell_all
+    """A node without a reply keeps the writer, and it is never removed there."""
+    send_to_all = _rounds.context.Context.send_to_all
 
-    def told(self, command, keep, but=0):
+    def sent(self, command, keep, *, but=0):
         if not but:
-            tell_all(self, command, keep)
+            send_to_all(self, command, keep)
 
-    with patch.object(_engine.Engine, "tell_all", told):
+    with patch.object(_rounds.context.Context, "send_to_all", sent):
         yield
 
 
 @mutant("readers and writers")
 def writer_ignores_readers():
-    """It takes the lock key whoever reads."""
+    """A writer takes the lock key although there are readers."""
     with rewritten("write_acquire", ("if last[1] then", "if false then")):
         yield
 
 
 @mutant("readers and writers")
 def reader_ignores_writers():
-    """It joins whoever holds the lock key."""
+    """A reader joins any holder of the lock key."""
     with rewritten("read_acquire", ("if holder and holder ~= ARGV[3] then", "if false then")):
         yield
 
 
 @mutant("readers and writers")
 def readers_are_not_pruned():
-    """Who died stays a reader for as long as others come."""
+    """A dead reader stays as long as other readers come."""
     with ExitStack() as stack:
-        for name in ("read_acquire", "read_secure", "write_acquire"):
+        for name in ("read_acquire", "read_reassert", "write_acquire"):
             stack.enter_context(rewritten(name, (PRUNING, "")))
         stack.enter_context(rewritten("read_release", (PRUNING, ""), ("if last and", "if false and")))
         stack.enter_context(
@@ -75,7 +64,7 @@ def readers_are_not_pruned():
 
 @mutant("readers and writers")
 def one_ttl_for_all_readers():
-    """Whoever renews, renews them all."""
+    """Each renewal renews all readers."""
     ours = "redis.call('ZADD', readers, string.format('%.0f', now + ttl), token)"
     for_all = (
         "for _, reader in ipairs(redis.call('ZRANGE', readers, 0, -1)) do "
@@ -87,7 +76,7 @@ def one_ttl_for_all_readers():
 
 @mutant("readers and writers")
 def shortest_ttl_for_all_readers():
-    """Whoever joins sets when all end."""
+    """Each reader that joins sets the expiry of all."""
     ours = "redis.call('ZADD', readers, string.format('%.0f', now + ttl), ARGV[1])"
     for_all = f"{ours} redis.call('PEXPIRE', lock, ttl) redis.call('PEXPIRE', readers, ttl)"
     with rewritten("read_acquire", (ours, for_all)):
@@ -96,14 +85,14 @@ def shortest_ttl_for_all_readers():
 
 @mutant("readers and writers")
 def last_reader_leaves_the_lock():
-    """Nobody reads any more, and the lock key stays until it runs out."""
+    """After the last reader, the lock key stays until it expires."""
     with rewritten("read_release", ("redis.call('DEL', lock)", "redis.call('EXISTS', lock)")):
         yield
 
 
 @mutant("readers and writers")
 def any_reader_frees_the_lock():
-    """Though others read."""
+    """A reader frees the lock key although others still read."""
     with rewritten(
         "read_release", ("if redis.call('PEXPIRE', readers, redis.call('PTTL', lock)) == 0 then", "if ours == 1 then")
     ):
@@ -112,69 +101,77 @@ def any_reader_frees_the_lock():
 
 @mutant("readers and writers")
 def waiting_writer_leaves_no_hint():
-    """Readers come and go, and it waits for a moment without any."""
-    with patch.object(_readwrite.Write, "contend", _readwrite.Write.acquire):
+    """A waiting writer makes no reservation, and waits for a moment without readers."""
+    with patch.object(_kinds.rwlock.WriteAttempt, "retry_command", _kinds.rwlock.WriteAttempt.first_command):
         yield
 
 
 @mutant("readers and writers")
 def hint_is_ignored():
-    """Readers join though a writer waits."""
-    with rewritten("read_acquire", ("local held_out = redis.call('EXISTS', KEYS[3]) == 1", "local held_out = false")):
+    """Readers join although a writer waits."""
+    with rewritten("read_acquire", ("local must_wait = redis.call('EXISTS', KEYS[3]) == 1", "local must_wait = false")):
         yield
 
 
 @mutant("readers and writers")
 def who_reads_is_held_out_of_reading_again():
-    """Its second lease waits for a writer, which waits for its first."""
-    with rewritten("read_acquire", ("if held_out and ARGV[5] ~= '' then", "if false then")):
+    """A reader's second lease waits for a writer, which waits for the first lease."""
+    with rewritten("read_acquire", ("if must_wait and ARGV[5] ~= '' then", "if false then")):
         yield
 
 
 @mutant("readers and writers")
 def who_reads_queues_to_read_again():
-    """Behind others of its process, who wait for a writer, which waits for its first lease."""
-    with patch.object(_readwrite.Read, "queues", new=True):
+    """A second read lock queues behind tasks of its process that wait for a writer, which waits for the first lease."""
+    nested_in = _kinds.rwlock.Read.nested_in
+
+    def joins(self, token):
+        nested = nested_in(self, token)
+        nested.joins_queue = True
+        return nested
+
+    with patch.object(_kinds.rwlock.Read, "nested_in", joins):
         yield
 
 
 @mutant("readers and writers")
 def hint_is_never_withdrawn():
-    """A writer that has given up, or is in, holds the readers out until its hint has run out."""
-    with patch.object(_readwrite.Write, "withdraw", lambda _self: None):
+    """After a writer has given up or succeeded, its reservation keeps readers out until it expires."""
+    with patch.object(_kinds.rwlock.WriteAttempt, "cleanup", lambda _self: None):
         yield
 
 
-@mutant("readers and writers")
+@mutant("two writers")
 def a_vote_takes_the_hint_away():
-    """Also where the writer has to give it back: then readers get in once more."""
+    """A vote ends the reservation even if the writer has to release that vote, so readers get in again."""
     freeing = "redis.call('DEL', readers)\n"
     with rewritten(
-        "write_acquire", (freeing, f"{freeing}if redis.call('GET', hint) == ARGV[4] then redis.call('DEL', hint) end\n")
+        "write_acquire",
+        (freeing, f"{freeing}if redis.call('GET', reservation) == ARGV[4] then redis.call('DEL', reservation) end\n"),
     ):
         yield
 
 
 @mutant("readers and writers")
 def downgrade_in_two_steps():
-    """First release, then read where nobody else is."""
-    downgrade = rwlock._downgrade
+    """The writer is released first, and becomes a reader where the lock is then free."""
+    downgrade = locks.downgrade
 
-    async def torn(engine, writing):
-        engine.tell_all(writing.claim.release(writing.token), writing.ttl)
+    async def torn(session, writing):
+        session.context.send_to_all(writing.kind.release(writing.token), writing.ttl)
         await asyncio.sleep(0.01)
-        return await downgrade(engine, writing)
+        return await downgrade(session, writing)
 
     def words(self, token, fence, ttl_ms):
-        return self.reading().secure(token, fence, ttl_ms)
+        return self.as_reader().reassert(token, fence, ttl_ms)
 
-    with patch.object(rwlock, "_downgrade", torn), patch.object(_readwrite.Write, "downgrade", words):
+    with patch.object(locks, "downgrade", torn), patch.object(_kinds.rwlock.Write, "downgrade", words):
         yield
 
 
 @mutant("readers and writers")
 def downgrade_where_it_is_not_held():
-    """On every node, whoever has it there, and any of them will do."""
+    """The downgrade runs on every node, even where another client holds the lock, and any of them counts."""
     with rewritten("write_downgrade", ("if redis.call('GET', lock) ~= ARGV[1] then return 0 end", "")):
         yield
 
@@ -192,16 +189,16 @@ def downgrade_leaves_the_register():
 
 @mutant("readers and writers")
 def readers_fence_is_not_above_the_writers():
-    """The first reader, too, takes what the register holds."""
+    """The first reader also takes the token that is in the register."""
     with rewritten("read_acquire", ("if joined then\n", "if true then\n")):
         yield
 
 
 @mutant("readers and writers")
 def reader_secures_without_reading():
-    """It counts on nodes where it is no reader, whoever holds the lock there."""
+    """Nodes count although the reader has no entry there and another client holds the lock."""
     with rewritten(
-        "read_secure",
+        "read_reassert",
         ("if holder and holder ~= ARGV[3] then return 0 end", "if holder and holder ~= ARGV[3] then return 1 end"),
         ("if ttl == 0 then return 0 end", "if ttl == 0 then return 1 end"),
     ):
@@ -227,7 +224,7 @@ def slots_are_added_up():
 
 @mutant("semaphore")
 def permits_are_not_compared():
-    """Some mean two permits, and others three."""
+    """Clients use two and three permits at once."""
     with rewritten("semaphore_acquire", ("if bound and bound ~= ARGV[1] then", "if false then")):
         yield
 
@@ -244,36 +241,36 @@ def permits_are_forgotten_before_the_slots():
 
 @mutant("semaphore")
 def permits_are_kept_for_ever():
-    """Long after the slots."""
+    """The number of permits is kept long after the slots."""
     with rewritten("semaphore_acquire", ("SET', KEYS[1], ARGV[1], 'PX', 2 * ARGV[4])", "SET', KEYS[1], ARGV[1])")):
         yield
 
 
 @mutant("semaphore")
 def only_one_slot_is_tried():
-    """Who finds it taken waits for it, though others are free."""
+    """A request whose slot is taken waits for it, although others are free."""
 
     def choose(self, token):  # noqa: ARG001 - its signature
-        self.slots = tuple(range(self.count))
+        return tuple(range(self._kind.count))
 
-    with patch.object(_slots.Slots, "_choose", choose):
+    with patch.object(_kinds.semaphore.SlotsAttempt, "_choose", choose):
         yield
 
 
 @mutant("semaphore")
 def a_slot_is_taken_over():
-    """Whoever has it."""
-    with rewritten("semaphore_acquire", ("if holder then break end", "holder = false")):
+    """A slot is taken regardless of its holder."""
+    with rewritten("semaphore_acquire", ("    break\n", "    holder = false\n")):
         yield
 
 
 @mutant("semaphore")
 def some_of_the_slots_will_do():
-    """Who wants several takes those that are free on a node, and the node counts."""
+    """A request for several slots takes the free ones on a node, and the node counts."""
     with rewritten(
         "semaphore_acquire",
         ("local holder\n", "local holder\nlocal lacking = 0\n"),
-        ("if holder then break end", "if holder then lacking = lacking + 1 end"),
+        ("    break\n", "    lacking = lacking + 1\n"),
         ("if not holder then\n", "if lacking < wanted then\n"),
         (
             "do redis.call('SET', KEYS[ARGV[i] + 3], ARGV[3], 'PX', ARGV[4]) end",
@@ -285,57 +282,66 @@ def some_of_the_slots_will_do():
 
 @mutant("semaphore")
 def some_of_the_slots_are_released():
-    """Who has several gives one back."""
+    """A lease on several slots releases only one."""
 
     def release(self, token):
-        return _scripts.DeleteIfEqual(self.held_by(token)[0], token)
+        return _transport.commands.DeleteIfEqual(self.held_by(token)[0], token)
 
-    with patch.object(_slots.Slots, "release", release), patch.object(_slots.Slots, "width", 1):
+    with (
+        patch.object(_kinds.semaphore.Slots, "release", release),
+        patch.object(_kinds.semaphore.Slots, "state_count", 1),
+    ):
         yield
 
 
 @mutant("semaphore")
 def one_register_for_several_slots():
-    """The fence of who holds several is above the earlier holders' of the first of them only."""
-    registers = _slots.Slots._registers
-    with patch.object(_slots.Slots, "_registers", lambda self: registers(self)[:1]):
+    """The fence of a lease on several slots is above the earlier holders' of the first slot only."""
+    fence_keys = _kinds.semaphore.Slots.fence_keys
+    with patch.object(_kinds.semaphore.Slots, "fence_keys", lambda self, slots: fence_keys(self, slots)[:1]):
         yield
 
 
 @mutant("semaphore")
 def those_who_want_few_are_not_held_back():
-    """They pass one who wants many for as long as they come."""
-    with patch.object(_slots, "PATIENCE", 10**9), patch.object(_slots, "LONGEST_PATIENCE", 10**9):
+    """Smaller requests overtake a larger one as long as they come."""
+    with (
+        patch.object(_kinds.semaphore, "WAITS_BEFORE_RESERVATION", 10**9),
+        patch.object(_kinds.semaphore, "LONGEST_WAIT_BEFORE_RESERVATION", 10**9),
+    ):
         yield
 
 
 @mutant("semaphore")
 def they_are_held_back_only_for_a_moment():
-    """The hint is not kept alive until there are enough."""
-    with patch.object(_slots, "REFRESH", 10**9):
+    """The reservation is not renewed until there are enough slots."""
+    with patch.object(_kinds.semaphore, "RESERVATION_REFRESH", 10**9):
         yield
 
 
 @mutant("semaphore")
 def those_who_want_few_are_held_back_for_ever():
-    """Though whoever wants more has got them, or has given up."""
-    with patch.object(_slots.Slots, "withdraw", lambda _self: None), patch.object(_slots, "HINT_MS", 10**6):
+    """The reservation remains after the larger request has succeeded or given up."""
+    with (
+        patch.object(_kinds.semaphore.SlotsAttempt, "cleanup", lambda _self: None),
+        patch.object(_kinds.semaphore, "RESERVATION_MS", 10**6),
+    ):
         yield
 
 
 @mutant("semaphore")
 def who_wants_as_many_is_held_back():
-    """Each by the hint of the other."""
+    """Two requests for equally many slots block each other by their reservations."""
     with rewritten(
         "semaphore_acquire",
-        ("hint < ARGV[6]", "hint ~= ARGV[6]"),
+        ("reservation < ARGV[6]", "reservation ~= ARGV[6]"),
     ):
         yield
 
 
 @mutant("semaphore")
 def who_wants_as_many_is_never_held_back():
-    """They pass the one that holds back who wants fewer, for as long as they come."""
+    """Requests for equally many slots overtake the one with the reservation as long as they come."""
     with rewritten(
         "semaphore_acquire", ("if ahead > wanted or (ahead == wanted and", "if ahead > wanted or (false and")
     ):
@@ -344,8 +350,8 @@ def who_wants_as_many_is_never_held_back():
 
 @mutant("semaphore")
 def those_who_want_many_follow_each_other_at_once():
-    """When one is in, the next holds back who wants fewer in the same moment."""
-    with patch.object(_slots, "PAUSE", 0):
+    """When one request succeeds, the next one blocks smaller requests immediately."""
+    with patch.object(_kinds.semaphore, "RESERVATION_PAUSE", 0):
         yield
 
 
@@ -355,64 +361,64 @@ def those_who_want_many_follow_each_other_at_once():
 @mutant("semaphore")
 def permits_are_changed_on_a_minority():
     """One node that has stored the new number is enough."""
-    change = _permits.change_permits
+    change = _admin.permits.change_permits
 
-    async def one(engine, *arguments):
-        needed, engine.needed = engine.needed, 1
+    async def one(context, *arguments):
+        quorum, context.quorum = context.quorum, 1
         try:
-            await change(engine, *arguments)
+            await change(context, *arguments)
         finally:
-            engine.needed = needed
+            context.quorum = quorum
 
-    with patch.object(_permits, "change_permits", one):
+    with patch.object(client, "change_permits", one):
         yield
 
 
 @mutant("semaphore")
 def permits_are_lowered_below_what_is_held():
-    """Nobody looks whether a slot beyond is held."""
+    """Slots beyond the new number are not checked."""
     with (
-        rewritten("semaphore_change", ("if holder then return", "if false then return")),
-        rewritten("semaphore_inspect", ("if holder then answer", "if false then answer")),
+        rewritten("semaphore_change", ("if redis.call('EXISTS', key) == 1", "if false")),
+        rewritten("semaphore_inspect", ("if redis.call('EXISTS', key) == 1", "if false")),
     ):
         yield
 
 
 @mutant("semaphore")
 def permits_are_lowered_when_nobody_has_been_seen():
-    """They are held by whoever comes between the look and the change."""
-    with rewritten("semaphore_change", ("if holder then return", "if false then return")):
+    """Slots are taken between the check and the change."""
+    with rewritten("semaphore_change", ("if redis.call('EXISTS', key) == 1", "if false")):
         yield
 
 
 @mutant("semaphore")
 def a_change_of_permits_is_forgotten():
-    """When no slot is held, whoever comes may bring another number."""
+    """When no slot is held, any client may bring another number."""
     with rewritten(
         "semaphore_acquire",
-        ("set = string.match(bound, '^(%d+):')", "bound = string.match(bound, '^%d+') or bound"),
+        ("set = string.match(string.sub(bound, 1, 20), '^(%d+):')", "bound = string.match(bound, '^%d+') or bound"),
     ):
         yield
 
 
 @mutant("semaphore")
 def a_renewal_brings_back_the_old_number():
-    """The number of permits of who holds a slot replaces what an operator has set."""
+    """A holder's number of permits replaces the one that an operator has set."""
     with rewritten("semaphore_extend", ("if left == -2 or (left >= 0 and left < ttl) then", "if left < ttl then")):
         yield
 
 
 @mutant("semaphore")
 def a_change_that_failed_is_not_taken_back():
-    """Some nodes have the new number, others the old."""
-    with rewritten("semaphore_unchange", ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if true then")):
+    """After a failed change, some nodes have the new number, others the old."""
+    with rewritten("semaphore_restore", ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if true then")):
         yield
 
 
 @mutant("semaphore")
 def what_is_taken_back_is_no_number_at_all():
-    """A change that failed leaves none where there was one, also where slots are held."""
-    with rewritten("semaphore_unchange", ("if ARGV[2] == '' then", "if true then")):
+    """A failed change removes the number, even while slots are held."""
+    with rewritten("semaphore_restore", ("if ARGV[2] == '' then", "if true then")):
         yield
 
 
@@ -421,7 +427,7 @@ def what_is_taken_back_is_no_number_at_all():
 
 @mutant("fair")
 def order_of_arrival_on_each_node():
-    """No tickets: each node has its own first."""
+    """There are no tickets: each node has its own order."""
     arrival = "'NX', string.format('%.0f', time[1] * 1000000 + time[2] - 1700000000000000)"
     with (
         rewritten(
@@ -437,8 +443,8 @@ def order_of_arrival_on_each_node():
 
 @mutant("fair")
 def ticket_from_the_smallest_reply():
-    """Not the largest of a majority's."""
-    read = _line.Draw.read
+    """The ticket is the smallest of a majority's, not the largest."""
+    read = _kinds.fair_queue.TicketRound.read
 
     def smallest(self, node, reply):
         before = self.ticket
@@ -446,26 +452,26 @@ def ticket_from_the_smallest_reply():
         self.ticket = min(before or reply, reply)
         return granted
 
-    with patch.object(_line.Draw, "read", smallest):
+    with patch.object(_kinds.fair_queue.TicketRound, "read", smallest):
         yield
 
 
 @mutant("fair")
 def ticket_from_one_node():
-    """The first that answers."""
-    init = _line.Draw.__init__
+    """The first node that replies determines the ticket."""
+    init = _kinds.fair_queue.TicketRound.__init__
 
     def alone(self, *arguments):
         init(self, *arguments)
-        self.needed = 1
+        self.quorum = 1
 
-    with patch.object(_line.Draw, "__init__", alone):
+    with patch.object(_kinds.fair_queue.TicketRound, "__init__", alone):
         yield
 
 
 @mutant("fair")
 def ticket_is_not_levelled():
-    """The place is stored, and its ticket is not."""
+    """The queue entry is stored, but its ticket is not."""
     levelled = "if stored and tonumber(stored) > tonumber(highest) then"
     with rewritten("fair_acquire", (levelled, "if stored then")), rewritten("fair_wait", (levelled, "if stored then")):
         yield
@@ -473,21 +479,21 @@ def ticket_is_not_levelled():
 
 @mutant("fair")
 def nobody_is_ahead():
-    """A node grants to whoever asks."""
+    """A node grants to any waiter, not only the first."""
     with rewritten("fair_acquire", ("if head and head ~= me then", "if false then")):
         yield
 
 
 @mutant("fair")
 def the_impatient_do_not_look_at_the_queue():
-    """Who does not queue gets in before those who do."""
+    """Requests that do not queue get in before those that do."""
     with rewritten("fair_acquire", ("if head and head ~= me then", "if me and head and head ~= me then")):
         yield
 
 
 @mutant("fair")
 def dead_waiter_is_not_pruned():
-    """It stays the first for as long as others wait."""
+    """A dead waiter stays the first as long as others wait."""
     pruned = ("if till > now then return head, till end", "if head then return head, till end")
     looks_no_sooner = ("return kept", "return tonumber(ARGV[2])")
     with (
@@ -499,20 +505,20 @@ def dead_waiter_is_not_pruned():
 
 @mutant("fair")
 def cancelled_waiter_stays():
-    """Nobody is told that it has left."""
+    """A cancelled waiter's entry stays in the queue."""
 
     def withdraw(self):
-        if self._line is not None:
-            self._line.leave(self)
-            self._line = None
+        if self._waiters is not None:
+            self._waiters.leave(self._entry)
+            self._waiters = None
 
-    with patch.object(_queue.Fair, "withdraw", withdraw):
+    with patch.object(_kinds.fair.FairAttempt, "cleanup", withdraw):
         yield
 
 
 @mutant("fair")
 def the_head_is_not_woken():
-    """Who becomes the first is not told."""
+    """The waiter that becomes the first is not notified."""
     with (
         rewritten("fair_acquire", (WAKE, ""), ("redis.call('DEL', ARGV[4] .. who)", "")),
         rewritten("fair_leave", ("redis.pcall('SET', ARGV[1] .. who, '', 'PX', 1000)", "")),
@@ -522,28 +528,28 @@ def the_head_is_not_woken():
 
 @mutant("corners", "fair")
 def who_becomes_the_first_by_its_own_sign_is_not_told():
-    """No server reports to a client what that has changed itself."""
+    """A waiter whose own heartbeat makes it the first is not notified: servers do not report a client's own changes."""
     with rewritten("fair_wait", ("return head", "return tonumber(ARGV[2])")):
         yield
 
 
 @mutant("fair")
 def places_are_not_kept():
-    """No signs of life: who is not the first is forgotten after a while."""
-    with patch.object(_line.Line, "_sign", lambda _self: None):
+    """There are no heartbeats: waiters behind the first are removed after a while."""
+    with patch.object(_kinds.fair_queue.FairWaiters, "_send_heartbeats", lambda _self: None):
         yield
 
 
 @mutant("fair")
 def queues_are_kept_for_ever():
-    """Also when all who waited there are dead."""
+    """Queues remain after all their waiters are dead."""
     with rewritten("fair_acquire", ("then redis.call('PEXPIRE', key, ARGV[7]) end", "then end")):
         yield
 
 
 @mutant("fair")
 def a_vote_costs_the_place():
-    """A node that grants ends the place at once, though its vote may have to be given back."""
+    """A node that grants ends the queue entry immediately, although the vote may have to be released."""
     ends = (
         "if me then redis.call('ZREM', queue, me) redis.call('HDEL', alive, me) "
         "local following = first() if following then wake(following) end end "
@@ -554,8 +560,8 @@ def a_vote_costs_the_place():
 
 @mutant("fair")
 def the_first_wakes_nobody_here():
-    """Those of its own process who wait behind it are not called."""
-    with patch.object(_line.Line, "_call", lambda _self, _claim: None):
+    """Waiters of the same process behind the first are not woken."""
+    with patch.object(_kinds.fair_queue.FairWaiters, "_call", lambda _self, _claim: None):
         yield
 
 
@@ -564,54 +570,54 @@ def the_first_wakes_nobody_here():
 
 @mutant("latch")
 def latch_read_from_one_node():
-    """What one node has counted is taken for what all have."""
-    init = _latch.Look.__init__
+    """The events on one node are taken for the events on all."""
+    init = _kinds.latch.LatchRead.__init__
 
     def alone(self, *arguments):
         init(self, *arguments)
-        self.needed = 1
+        self.quorum = 1
 
-    with patch.object(_latch.Look, "__init__", alone):
+    with patch.object(_kinds.latch.LatchRead, "__init__", alone):
         yield
 
 
 @mutant("latch")
 def latch_without_write_back():
-    """What was seen on some nodes is told, and stored nowhere else."""
-    with patch.object(_latch.Look, "lacking", property(lambda _self: False)):
+    """Events seen on some nodes are reported, but not stored elsewhere."""
+    with patch.object(_kinds.latch.LatchRead, "lacking", property(lambda _self: False)):
         yield
 
 
 @mutant("latch")
 def latch_write_back_is_not_awaited():
-    """It is on its way, and told before it is there."""
+    """The write-back is sent, and the result reported before it arrives."""
 
-    async def look(self, engine, seen, deadline):
-        round_ = await self._majority(engine, deadline, lambda: _latch.Look(engine, self, seen))
+    async def look(self, context, state, deadline):
+        round_ = await self._majority(context, deadline, lambda: _kinds.latch.LatchRead(context, self, state))
         if round_.lacking:
-            _latch.Write(engine, self, seen.ids, opening=self.complete(seen)).ask_all()
-        return 0 if self.complete(seen) else self.of - len(seen.ids)
+            _kinds.latch.LatchWrite(context, self, state.ids, opening=self.complete(state)).ask_all()
+        return 0 if self.complete(state) else self.of - len(state.ids)
 
-    with patch.object(_latch.Count, "look", look):
+    with patch.object(_kinds.latch.LatchCount, "look", look):
         yield
 
 
 @mutant("latch")
 def count_down_on_one_node():
-    """One that has stored it is enough."""
-    init = _latch.Write.__init__
+    """One node that stored the event is enough."""
+    init = _kinds.latch.LatchWrite.__init__
 
     def alone(self, *arguments, **options):
         init(self, *arguments, **options)
-        self.needed = 1
+        self.quorum = 1
 
-    with patch.object(_latch.Write, "__init__", alone):
+    with patch.object(_kinds.latch.LatchWrite, "__init__", alone):
         yield
 
 
 @mutant("latch")
 def an_event_counts_twice():
-    """Each time it is given."""
+    """An event counts each time it is sent."""
     with rewritten(
         "latch_count",
         (
@@ -625,7 +631,9 @@ def an_event_counts_twice():
 @mutant("latch")
 def latch_opens_one_too_early():
     """One event is missing."""
-    with patch.object(_latch.Count, "complete", lambda self, seen: seen.open or len(seen.ids) >= self.of - 1):
+    with patch.object(
+        _kinds.latch.LatchCount, "complete", lambda self, seen: bool(seen.opened_on) or len(seen.ids) >= self.of - 1
+    ):
         yield
 
 
@@ -638,16 +646,16 @@ def latch_that_one_node_may_open():
 
 @mutant("latch")
 def latch_wake_up_is_lost():
-    """Whoever waits hears of nothing, and looks every few seconds."""
+    """Waiters are not notified and check every few seconds."""
     with (
-        patch.object(latch.Watch, "freed", lambda *_: None),
-        patch.object(latch.Watch, "wake", lambda *_: None),
+        patch.object(latch.LatchWaiters, "on_remote_change", lambda *_: None),
+        patch.object(latch.LatchWaiters, "wake", lambda *_: None),
     ):
         yield
 
 
 @mutant("latch")
 def own_count_downs_wake_nobody():
-    """The nodes do not report them to us, and nobody else does."""
-    with patch.object(latch.Watch, "wake", lambda *_: None):
+    """A client's own count-downs do not wake its waiters; the nodes do not report them."""
+    with patch.object(latch.LatchWaiters, "wake", lambda *_: None):
         yield
