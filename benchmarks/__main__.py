@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: this library, its peers, and the floor under all of them, side by side."""
+"""`python -m benchmarks`: compare this library with other libraries and with the floor."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Whose errors are one line."""
+    """A parser that prints errors on one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end as a wrong use of a command does."""
+        """Print the message and exit with status 2."""
         print(f"benchmarks: {message}", file=sys.stderr)
         sys.exit(2)
 
 
 def arguments() -> Parser:
-    """What can be chosen."""
+    """Build the parser."""
     parser = Parser(
         prog="python -m benchmarks",
-        description="This library, its peers, and the floor under all of them, side by side.",
+        description="Compare this library with other libraries and with the floor (the protocol without lock logic).",
         epilog=listed("scenarios", {name: each.title for name, each in SCENARIOS.items()})
         + "\n\n"
         + listed("contenders", {name: each.title for name, each in CONTENDERS.items()})
-        + "\n\nTwo runs beside each other: python -m benchmarks compare --help",
+        + "\n\nTo compare two runs: python -m benchmarks compare --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cluster", default="embedded", help="embedded (default), compose, or URL,URL,...")
@@ -56,20 +56,24 @@ def arguments() -> Parser:
         "--contender", action="append", type=one_of(CONTENDERS, "contender"), metavar="NAME",
         help="only this one; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=0.15, help="of each round (default: 0.15)")
-    parser.add_argument("--rounds", type=int, default=5, help="of each scenario (default: 5)")
+    parser.add_argument("--seconds", type=float, default=0.15, help="length of each round (default: 0.15)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each scenario (default: 5)")
     parser.add_argument(
-        "--json", nargs="?", const=STDOUT, metavar="FILE", help="keep the run in FILE; without FILE, print it as JSON"
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="write the run to FILE; without FILE, print it as JSON"
     )
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help=f"write a page, {page.NAME}, and {store.RESULTS} to this directory"
     )
-    parser.add_argument("--no-install", action="store_true", help="a peer that is not installed yet counts as missing")
+    parser.add_argument(
+        "--no-install",
+        action="store_true",
+        help="do not install other libraries; those not installed yet count as missing",
+    )
     return parser
 
 
 def one_of(known: Iterable[str], what: str) -> Callable[[str], str]:
-    """Takes only those names; proposes the nearest for another."""
+    """Return a check that accepts only those names, and suggests the nearest one."""
     names = list(known)
 
     def check(name: str) -> str:
@@ -84,12 +88,12 @@ def one_of(known: Iterable[str], what: str) -> Callable[[str], str]:
 
 
 def listed(what: str, titles: dict[str, str]) -> str:
-    """Names and what they stand for."""
+    """List the names with their titles."""
     return "\n".join([f"{what}:", *(f"  {name:<15} {title}"[:WIDTH] for name, title in titles.items())])
 
 
 def choices(given: Sequence[str]) -> argparse.Namespace:
-    """What was asked for, if it can be done: a result that cannot be kept is not worth minutes of work."""
+    """Parse the arguments, and check that the results can be written before measuring for minutes."""
     parser = arguments()
     chosen = parser.parse_args(given)
     if chosen.rounds < 1 or not 0 < chosen.seconds < math.inf:
@@ -107,10 +111,10 @@ def choices(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run what was asked for; figures on stdout, words on stderr."""
+    """Run the benchmarks; results go to stdout, messages to stderr."""
     given = sys.argv[1:] if given is None else given
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without µ is to have the figures too
+        sys.stdout.reconfigure(errors="replace")  # for terminals that cannot show µ
     if given[:1] == ["compare"]:
         return compare.main(given[1:])
     chosen = choices(given)
@@ -120,13 +124,13 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"benchmarks: {exc}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return INTERRUPTED  # before there was anything to show
+        return INTERRUPTED  # nothing has been measured yet
     finally:
         progress("")
     try:
         keep(run, chosen.file, chosen.report)
     except Unwritable as exc:
-        # It could be written to before: the figures are not to be lost with it.
+        # The check before the run succeeded. Still show the figures.
         print(f"benchmarks: {exc}", file=sys.stderr)
         kept = False
     else:
@@ -138,7 +142,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def measure(chosen: argparse.Namespace) -> Run:
-    """The run, or with Ctrl-C what there is of it by then."""
+    """Measure and return the run; after Ctrl-C, the part measured so far."""
     plan = Plan(
         scenarios=[each for name, each in SCENARIOS.items() if name in (chosen.scenario or SCENARIOS)],
         entries=[each for name, each in CONTENDERS.items() if name in (chosen.contender or CONTENDERS)],
@@ -162,36 +166,36 @@ def measure(chosen: argparse.Namespace) -> Run:
 
 
 def keep(run: Run, file: Path | None, folder: Path | None) -> None:
-    """Write what is to be kept, and say where."""
+    """Write the run to the chosen files, and print their paths."""
     text = Report(run).as_json()
     if file is not None:
         store.write(file, text)
-        print(f"kept in {file}", file=sys.stderr)
+        print(f"written to {file}", file=sys.stderr)
     if folder is not None:
         store.write(folder / store.RESULTS, text)
         store.write(folder / page.NAME, page.render(run))
-        print(f"report: {folder / page.NAME}, and {store.RESULTS} beside it", file=sys.stderr)
+        print(f"report: {folder / page.NAME}, and {store.RESULTS} in the same directory", file=sys.stderr)
 
 
 def show(run: Run, *, as_json: bool) -> None:
-    """Print it."""
+    """Print the run."""
     report, about = Report(run), run.about
     if as_json:
         print(report.as_json(), end="")
         return
     header = (
-        f"{about['nodes']} masters ({about['cluster']}), {about['server']}, {about['python']}, {about['system']}, "
+        f"{about['nodes']} nodes ({about['cluster']}), {about['server']}, {about['python']}, {about['system']}, "
         f"{about['cpus']} CPUs; {about['rounds']} rounds of {about['seconds']:g} s; took {about['took']:g} s"
     )
     print(textwrap.fill(header, WIDTH))
     if about["interrupted"]:
-        print("Interrupted: what follows is what was measured until then.")
+        print("Interrupted. These are the results so far.")
     print(report.as_table())
     print(goals.as_table(goals.judge(report)))
 
 
 def progress(what: str) -> None:
-    """One line that is written over, or in a log a line each."""
+    """Show progress on one line that is overwritten, or in a log on a new line each time."""
     if sys.stderr.isatty():
         print(f"\r{what[:WIDTH]:<{WIDTH}}" + ("" if what else "\r"), end="", file=sys.stderr, flush=True)
     elif what:
@@ -199,12 +203,12 @@ def progress(what: str) -> None:
 
 
 def program() -> int:
-    """`main`, when whoever reads its output may stop reading."""
+    """Run `main`, and handle a reader of the output that stops reading."""
     try:
         status = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still to be written has nowhere to go, and the interpreter would say so as it ends.
+        # Without this, the interpreter would report the broken pipe when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

@@ -1,4 +1,4 @@
-"""Which plots a run gives: what is drawn along which axis, in which words."""
+"""The plots of a run: their data, axes and texts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .store import Record
 from .timing import DISTRIBUTION
 
 COLOURS = 9
-"""In the style sheet: the first for the floor, the second, with a broader line, for ours."""
+"""Colours in the style sheet: the first for the floor, the second, with a broader line, for this library."""
 
 TWINS = ("-plain", "-uvloop")
-"""Endings of a contender that has another's colour, and a line of its own."""
+"""Suffixes of contenders that share another contender's colour but have their own line style."""
 
 WIDE = 30.0
-"""Times the lowest, from which on values are drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which the axis is logarithmic."""
 
 MICROSECONDS = "µs"
 
 Words = Mapping[str, str]
-"""For each contender what the plot says of it, for those who do not see it."""
+"""For each contender, a description of the plot for readers who cannot see it."""
 
 
 def styles(names: Sequence[str]) -> dict[str, plots.Style]:
-    """The same for a contender in every plot; each can be told from the others without colours."""
+    """One style per contender for all plots; styles differ even without colours."""
     families = {"floor": 0, "ours": 1}
     found: dict[str, plots.Style] = {}
     for name in dict.fromkeys(names):
@@ -40,7 +40,7 @@ def styles(names: Sequence[str]) -> dict[str, plots.Style]:
 
 
 class Charts:
-    """The plots of a run, each a `figure` of the page."""
+    """The plots of a run, each as a `figure` of the page."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -48,10 +48,10 @@ class Charts:
         self.styles = styles([record.contender for record in self._records])
 
     def distributions(self) -> Iterator[str]:
-        """Of the latencies, for each scenario that has them."""
+        """Plot the latencies of each scenario that has them."""
         for title, records in self._scenarios():
             drawn = [(record, told) for record in records if (told := distribution(record))]
-            # By who is fastest in the middle: the order in which the lines are met from the left.
+            # By median, the order in which the lines appear from the left.
             drawn.sort(key=lambda pair: pair[1][50])
             if not drawn:
                 continue
@@ -64,7 +64,7 @@ class Charts:
             yield _figure(title, picture, self._legend(words))
 
     def sweeps(self, group: str, unit: str, *, log: bool) -> Iterator[str]:
-        """Every figure of the scenarios of that group, against the number in which they differ."""
+        """Plot every figure of a group of scenarios against the number in which they differ."""
         records = [record for record in self._records if record.group == group]
         figures = {figure.key: figure for record in records for figure in record.figures}
         for figure in figures.values():
@@ -96,7 +96,7 @@ class Charts:
         return _figure(title, plots.lines(lines, x, y, title=title, desc=_spoken(words), labelled=True))
 
     def ranges(self, prefix: str) -> Iterator[str]:
-        """From p50 to p99, for the scenarios whose names begin so."""
+        """Plot p50 to p99 of the scenarios whose names start with that prefix."""
         for title, records in self._scenarios():
             both = [row for record in records if record.scenario.startswith(prefix) for row in self._range(record)]
             if both:
@@ -113,7 +113,7 @@ class Charts:
             yield plots.Range(record.contender, self.styles[record.contender], p50.median, p99.median, words)
 
     def series(self) -> Iterator[str]:
-        """A scenario's first figure over time, for each that tells it."""
+        """Plot a scenario's first figure over time, for each contender that has it."""
         for title, records in self._scenarios():
             drawn = {record.contender: points for record in records if (points := series(record))}
             if not drawn:
@@ -131,7 +131,7 @@ class Charts:
             yield _figure(title, picture, self._legend(dict.fromkeys(drawn, "")))
 
     def _scenarios(self) -> Iterator[tuple[str, list[Record]]]:
-        """The title of each, with those who have any figures there."""
+        """Yield each scenario's title with the contenders that have figures."""
         for _, records in groupby(self._records, lambda record: record.scenario):
             measured = [record for record in records if record.rounds]
             if measured:
@@ -149,13 +149,13 @@ class Charts:
 
 
 def distribution(record: Record) -> list[float]:
-    """The latencies at each fraction, the median over the rounds; empty when they were not told."""
+    """Return the latency at each fraction, as the median of the rounds; empty if not measured."""
     rounds = [told for sample in record.rounds if _numbers(told := sample.get("latencies"), len(DISTRIBUTION))]
     return [median(column) for column in zip(*rounds, strict=True)]
 
 
 def series(record: Record) -> list[plots.Point]:
-    """The first round's, which is as good as another; empty when there is none."""
+    """Return the series of the first round; empty if there is none."""
     points = record.rounds[0].get("series") if record.rounds else None
     if not isinstance(points, list) or not all(_numbers(point, 2) for point in points):
         return []
@@ -163,7 +163,7 @@ def series(record: Record) -> list[plots.Point]:
 
 
 def marks(record: Record) -> list[tuple[float, str]]:
-    """When something was done to the masters in that round, and what."""
+    """Return the faults injected in that round, with their times."""
     told = record.rounds[0].get("marks", [])
     return [(float(at), str(what)) for at, what in told]
 
@@ -184,13 +184,13 @@ def _in_words(figure: Figure, value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """In the unit that fits."""
+    """Format a duration in the best unit."""
     size, unit = _unit(microseconds)
     return f"{short(microseconds / size)} {unit}"
 
 
 def tick(microseconds: float) -> str:
-    """The same at an axis, where values are round."""
+    """Format a duration for an axis, where values are round."""
     size, unit = _unit(microseconds)
     return f"{microseconds / size:g} {unit}"
 
@@ -201,7 +201,7 @@ def _unit(microseconds: float) -> tuple[float, str]:
 
 
 def short_count(value: float) -> str:
-    """At an axis, where there is room for little."""
+    """Format a number for an axis, where space is limited."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{float(f'{value / size:.3g}'):g}{unit}"

@@ -1,4 +1,4 @@
-"""Where the masters are: started here, in the compose file, or given by URL."""
+"""The nodes to measure: started here, from the compose file, or given by URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from .scenarios import Setting
 
 if TYPE_CHECKING:
-    # Not at run time: compose and URLs need no server binary.
+    # Not imported at run time: compose and URLs need no server binary.
     from redlock_async.testing import LocalCluster
 
 COMPOSE = tuple(f"redis://127.0.0.1:{port}" for port in range(6391, 6396))
@@ -23,18 +23,18 @@ COMPOSE_FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
 PATIENCE = 2.0
 ENGINE_PATIENCE = 15.0
 START_PATIENCE = 300.0
-"""Seconds, for images may have to be fetched first."""
+"""Seconds; images may have to be downloaded first."""
 
 INSTEAD = "or use --cluster embedded, which needs no engine"
 
 
-class NoCluster(Exception):  # noqa: N818 - reads as what it says
-    """There are no servers to measure on; says what to do."""
+class NoCluster(Exception):  # noqa: N818 - the name is a statement
+    """No servers to measure on. The message says what to do."""
 
 
 @contextmanager
 def cluster(choice: str) -> Iterator[list[str]]:
-    """The URLs of the masters."""
+    """Provide the URLs of the nodes."""
     if choice == "embedded":
         from redlock_async.testing import LocalCluster, LocalServerError  # noqa: PLC0415 - as above
 
@@ -63,10 +63,10 @@ def cluster(choice: str) -> Iterator[list[str]]:
 
 @asynccontextmanager
 async def own(setting: Setting) -> AsyncIterator[LocalCluster]:
-    """Masters for one setting, as far away as it wants them."""
+    """Start nodes for one setting, with its network delay."""
     from redlock_async.testing import LocalCluster  # noqa: PLC0415 - as above
 
-    assert setting.nodes is not None  # noqa: S101 - it has its own
+    assert setting.nodes is not None  # noqa: S101 - only called for settings with their own nodes
     async with LocalCluster(setting.nodes, proxied=setting.round_trip_ms > 0) as local:
         if setting.round_trip_ms > 0:
             for node in range(setting.nodes):
@@ -76,14 +76,14 @@ async def own(setting: Setting) -> AsyncIterator[LocalCluster]:
 
 @contextmanager
 def compose() -> Iterator[None]:
-    """The masters of the compose file: as they run, or started and afterwards ended."""
+    """Use the running nodes of the compose file, or start them and stop them afterwards."""
     silent = [url for url in COMPOSE if not _answers(url)]
     if not silent:
         yield
         return
     _check_engine(silent)
     ran_before = bool(_compose("ps", "--quiet", patience=ENGINE_PATIENCE).strip())
-    print(f"starting the masters of {COMPOSE_FILE.name} ...", file=sys.stderr)
+    print(f"starting the nodes of {COMPOSE_FILE.name} ...", file=sys.stderr)
     try:
         _compose("up", "--detach", "--wait", patience=START_PATIENCE)
         still_silent = [url for url in COMPOSE if not _answers(url)]
@@ -92,14 +92,14 @@ def compose() -> Iterator[None]:
         yield
     finally:
         if ran_before:
-            print("the masters are left running: some of them ran before", file=sys.stderr)
+            print("the nodes are left running: some of them ran before", file=sys.stderr)
         else:
-            print("ending the masters: none of them ran before", file=sys.stderr)
+            print("stopping the nodes: none of them ran before", file=sys.stderr)
             _compose("down", patience=START_PATIENCE)
 
 
 def _check_engine(silent: Sequence[str]) -> None:
-    """There must be something that can start them."""
+    """Check that docker compose can start the nodes."""
     problem = f"nothing answers at {', '.join(silent)}, and"
     if shutil.which("docker") is None:
         raise NoCluster(f"{problem} there is no docker to start the compose file with: install it, {INSTEAD}")
@@ -118,7 +118,7 @@ def _compose(*arguments: str, patience: float) -> str:
         return _run("docker", "compose", "--file", str(COMPOSE_FILE), *arguments, patience=patience)
     except (OSError, subprocess.SubprocessError) as exc:
         shown = " ".join(("docker compose", *arguments))
-        raise NoCluster(f"`{shown}` failed: {_last_line(exc)}; repair that, {INSTEAD}") from exc
+        raise NoCluster(f"`{shown}` failed: {_last_line(exc)}; fix that, {INSTEAD}") from exc
 
 
 def _run(*command: str, patience: float) -> str:
@@ -128,8 +128,8 @@ def _run(*command: str, patience: float) -> str:
 def _last_line(exc: Exception) -> str:
     if isinstance(exc, subprocess.TimeoutExpired):
         return f"nothing within {exc.timeout:g} s"
-    said = str(getattr(exc, "stderr", None) or exc).strip().splitlines()
-    return said[-1] if said else type(exc).__name__
+    lines = str(getattr(exc, "stderr", None) or exc).strip().splitlines()
+    return lines[-1] if lines else type(exc).__name__
 
 
 def _answers(url: str) -> bool:

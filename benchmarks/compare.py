@@ -1,4 +1,4 @@
-"""`python -m benchmarks compare A B`: what changed between two runs, and whether it is more than their own spread."""
+"""`python -m benchmarks compare A B`: show the changes between two runs that exceed their spread."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .store import NoRun, Record, Run, read
 
 WIDTH = 79
 ENOUGH = 3
-"""Rounds, below which there is no spread to speak of."""
+"""Minimum number of rounds for a meaningful spread."""
 
 SMALL = 0.1
-"""Below this, thousandths are short enough."""
+"""Below this value, three decimals fit."""
 
 SAME = {
     "machine": "machine",
@@ -29,29 +29,29 @@ SAME = {
     "python": "Python",
     "libraries": "libraries",
     "cluster": "cluster",
-    "nodes": "masters",
+    "nodes": "nodes",
     "seconds": "seconds of a round",
 }
-"""What two runs should have in common, for a figure of one to be held against that of the other."""
+"""Properties that should be equal in two runs for their figures to be comparable."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Whose errors are one line."""
+    """A parser that prints errors on one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end as a wrong use of a command does."""
+        """Print the message and exit with status 2."""
         print(f"benchmarks: compare: {message}", file=sys.stderr)
         sys.exit(2)
 
 
 def arguments() -> Parser:
-    """What can be chosen."""
+    """Build the parser."""
     parser = Parser(
         prog="python -m benchmarks compare",
-        description="What changed from run A to run B. Each is a file that --json wrote, or a directory that --report "
-        "wrote. A figure is marked as better or worse only when every round of one run lies beyond every round of the "
-        f"other, of {ENOUGH} rounds or more. 'x floor' is the same figure divided by that of the bare protocol in the "
-        "same round: it is what can still be compared when the machine is another.",
+        description="Show the changes from run A to run B. Each is a file written by --json, or a directory written by "
+        "--report. A figure is marked as better or worse only if every round of one run lies beyond every round of the "
+        f"other, with at least {ENOUGH} rounds. 'x floor' is the figure divided by the bare protocol's in the same "
+        "round; it stays comparable on another machine.",
     )
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
@@ -78,7 +78,7 @@ def _factor(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From A to B, of a figure or of its ratio to the floor."""
+    """A change from A to B, of a figure or of its ratio to the floor."""
 
     a: Spread
     b: Spread
@@ -86,24 +86,24 @@ class Change:
 
     @property
     def ratio(self) -> float | None:
-        """B over A; None where A is nothing."""
+        """B divided by A; None if A is zero."""
         return self.b.median / self.a.median if self.a.median else None
 
     @property
     def dearer(self) -> float | None:
-        """How many times as dear B is: the ratio, turned over for what should be high."""
+        """By what factor B is worse: the ratio, inverted for figures that should be high."""
         if not self.more_is_better:
             return self.ratio
         return self.a.median / self.b.median if self.b.median else None
 
     @property
     def judged(self) -> bool:
-        """Whether there are rounds enough to tell a difference from chance."""
+        """Whether there are enough rounds to distinguish a difference from chance."""
         return min(self.a.rounds, self.b.rounds) >= ENOUGH
 
     @property
     def mark(self) -> str:
-        """Only a difference beyond both spreads is one."""
+        """Return "better" or "worse" only if the difference exceeds both spreads."""
         apart = self.a.lowest > self.b.highest or self.b.lowest > self.a.highest
         if not (self.judged and apart):
             return ""
@@ -119,11 +119,11 @@ class Row:
     figure: Figure
     change: Change
     floor: Change | None
-    """The same of its ratio to the floor; None for the floor itself, and where there is none."""
+    """The change of its ratio to the floor; None for the floor itself, and without a floor."""
 
 
 def rows(a: Report, b: Report) -> Iterator[Row]:
-    """What both runs have, in the order of the second."""
+    """Yield the figures that both runs have, in the order of the second."""
     for after in b.run.records:
         before = a.find(after.scenario, after.contender)
         if before is None:
@@ -143,7 +143,7 @@ def _row(before: Record, after: Record, a: Cell, b: Cell) -> Row:
 
 
 def warnings(before: Run, after: Run) -> Iterator[str]:
-    """What else differs between the two, and could be the cause."""
+    """Yield other differences between the runs that could be the cause."""
     a, b = before.about, after.about
     for key, what in SAME.items():
         one, other = a.get(key), b.get(key)
@@ -165,7 +165,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
 
 
 def too_dear(found: Sequence[Row], factor: float) -> Iterator[str]:
-    """The contenders that fail by that factor."""
+    """Yield the contenders that are worse by more than that factor."""
     for row in found:
         change = row.floor
         if change is not None and change.mark == "worse" and (change.dearer is None or change.dearer > factor):
@@ -177,7 +177,7 @@ def too_dear(found: Sequence[Row], factor: float) -> Iterator[str]:
 
 
 def lost(a: Report, b: Report) -> Iterator[str]:
-    """Who was measured in A and has failed in B."""
+    """Yield the contenders that were measured in A and failed in B."""
     for after in b.run.records:
         before = a.find(after.scenario, after.contender)
         if before is not None and before.missing is None and before.rounds and after.missing is not None:
@@ -185,7 +185,7 @@ def lost(a: Report, b: Report) -> Iterator[str]:
 
 
 def chosen_of(run: Run, chosen: argparse.Namespace) -> Report:
-    """What was asked for, and the floors it is divided by."""
+    """Return the chosen records and the floors they are divided by."""
     wanted = [
         record
         for record in run.records
@@ -197,7 +197,7 @@ def chosen_of(run: Run, chosen: argparse.Namespace) -> Report:
 
 
 def main(given: Sequence[str]) -> int:
-    """Show it."""
+    """Print the comparison."""
     parser = arguments()
     chosen = parser.parse_args(given)
     try:
@@ -206,7 +206,7 @@ def main(given: Sequence[str]) -> int:
         parser.error(str(exc))
     found = list(rows(a, b))
     if not found:
-        parser.error("these two runs have no figure in common, of what was to be compared")
+        parser.error("the chosen parts of these two runs have no figure in common")
     print("\n".join(table(a, b, found)))
     if chosen.fail_above is None:
         return 0
@@ -220,11 +220,11 @@ def main(given: Sequence[str]) -> int:
     return 1 if failures else 0
 
 
-# What it looks like: at most 80 columns.
+# The output has at most 80 columns.
 
 
 def table(a: Report, b: Report, found: Sequence[Row]) -> Iterator[str]:
-    """What differs between the runs themselves, then every figure of both."""
+    """Yield the differences between the runs, then every figure of both."""
     for name, report in (("A", a), ("B", b)):
         about = report.run.about
         yield f"{name}: {about.get('date', 'at some time')}, commit {about.get('commit', 'unknown')}"
@@ -248,7 +248,7 @@ def table(a: Report, b: Report, found: Sequence[Row]) -> Iterator[str]:
     if judged < len(found):
         yield f"{len(found) - judged} are not judged: they have fewer than {ENOUGH} rounds."
     if differences:
-        yield "The runs differ in more than the code: go by 'x floor'."
+        yield "The runs differ in more than the code: compare 'x floor'."
 
 
 def _line(who: str, what: str, change: Change) -> str:
@@ -261,5 +261,5 @@ def _spread(spread: Spread) -> str:
 
 
 def _fitting(value: float) -> str:
-    """Three times this has to fit into a column."""
+    """Format a value so that three of them fit into a column."""
     return f"{value:.3f}" if 0 < abs(value) < SMALL else brief(value, 1e4)

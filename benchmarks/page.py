@@ -1,4 +1,4 @@
-"""A run as a page: one file, which fetches nothing and runs nothing, for a wide screen or a phone, light or dark."""
+"""Render a run as a page: one file without scripts or external resources, for any screen, light or dark."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ ABOUT = {
 }
 
 SWEEPS = (
-    ("tasks", "Throughput against tasks", "Each task on a name of its own.", "tasks, log scale", True),
-    ("nodes", "Cost against nodes", "The same on fewer and more masters.", "nodes", False),
-    ("round trip", "Cost against the round trip", "The same on masters further away.", "round trip, ms", False),
+    ("tasks", "Throughput against tasks", "Each task on its own name.", "tasks, log scale", True),
+    ("nodes", "Cost against nodes", "The same on fewer and more nodes.", "nodes", False),
+    ("round trip", "Cost against the round trip", "The same on more distant nodes.", "round trip, ms", False),
 )
-"""Groups of scenarios, and how each is shown: heading, words, axis, and whether that is logarithmic."""
+"""Groups of scenarios with their heading, text, axis, and whether it is logarithmic."""
 
 
 def render(run: Run) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [section for section in _sections(Report(run)) if section.body]
     links = "".join(f'<a href="#{each.anchor}">{escape(each.heading)}</a> ' for each in sections)
     parts = (
@@ -63,7 +63,7 @@ def render(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page, left out when it is empty."""
+    """A section of the page, omitted if it is empty."""
 
     anchor: str
     heading: str
@@ -76,55 +76,55 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section(
         "goals",
         "Goals",
-        f"{goals.summary(verdicts)}. What counts is the median over the rounds; a ratio is that of the two in the same "
-        "round, and can be held against another machine's.",
+        f"{goals.summary(verdicts)}. Each figure is the median over the rounds. Ratios are computed within a round, "
+        "and are comparable across machines.",
         _goals(verdicts),
     )
     yield Section(
         "contenders",
         "Contenders",
-        "The floor is the bare protocol: the same commands on connections of the same kind, without the logic of a "
-        "lock. Each contender is told by its colour, its line and its marker in all plots.",
+        "The floor is the bare protocol: the same commands on connections of the same kind, without lock logic. "
+        "Each contender has the same colour, line and marker in all plots.",
         _contenders(report.run.records, charts),
     )
     yield Section(
         "latency",
         "Latency",
-        "How large a part of all was done within how long: further left is faster, and a line that leans over has a "
-        "long tail. Each is the median over the rounds; beside each name are the p50 and the p99.",
+        "The share of operations that finished within a time. Further left is faster; a flat line has a long tail. "
+        "Each line is the median over the rounds, with the p50 and the p99 next to the name.",
         _plots(charts.distributions()),
     )
     for group, heading, words, unit, log in SWEEPS:
         yield Section(
             group.replace(" ", "-"),
             heading,
-            f"{words} The bar behind a point goes from the lowest round to the highest.",
+            f"{words} The bar behind a point spans the lowest to the highest round.",
             _plots(charts.sweeps(group, unit, log=log)),
         )
     yield Section(
         "handover",
         "Hand-over",
-        "From the release in one process to the acquire in another that waits for it. The marker is the median, the "
-        "end of the line the p99.",
+        "From the release in one process to the acquire of a waiter in another. The marker is the median, the end "
+        "of the line the p99.",
         _plots(charts.ranges("handover")),
     )
     yield Section(
         "faults",
         "Through a fault",
-        "What happens over time while masters are frozen or dead, in the first round.",
+        "The first round over time, while nodes are frozen or dead.",
         _plots(charts.series()),
     )
     yield Section(
         "everything",
-        "Everything that was measured",
-        "Beside each median, the lowest and the highest round; x floor: the median of the rounds' own ratios to the "
-        "bare protocol with the same kind of commands.",
+        "All measurements",
+        "Each median with the lowest and the highest round. x floor: the median of the rounds' ratios to the bare "
+        "protocol with the same kind of commands.",
         _everything(report),
     )
 
 
 def _about(about: Mapping[str, Any]) -> str:
-    """Where the figures come from, without which they mean nothing."""
+    """Return the origin of the figures: machine, versions, commit."""
     told = dict(about)
     told["machine"] = f"{about.get('machine', 'unknown')}, {about.get('cpus', '?')} CPUs"
     told["cluster"] = f"{about.get('nodes', '?')} masters, {about.get('cluster', 'unknown')}"
@@ -175,7 +175,7 @@ def _everything(report: Report) -> str:
 
 
 def _rows(report: Report, record: Record) -> Iterator[str]:
-    """The contender stands once, beside all of its rows."""
+    """Show each contender once, next to all of its rows."""
     cells = [_cell(each) for each in report.cells(record)]
     if record.missing is not None:
         cells.append(f'<td class="soft why" colspan="4">missing: {escape(why(record.missing))}</td>')
@@ -206,7 +206,7 @@ def _plots(drawn: Iterable[str]) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[str]) -> str:
-    """A heading's class stands before its text, after a |."""
+    """Split a heading of the form `class|text`."""
     body = "".join(rows)
     if not body:
         return ""

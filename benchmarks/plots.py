@@ -1,6 +1,6 @@
-"""Plots as SVG text. They are styled by the page around them, through classes: it knows light from dark, this does not.
+"""Plots as SVG text. The page styles them through classes, so that they work in light and dark mode.
 
-All are drawn narrow, so that their text stays readable when a phone shows them at the width of its screen.
+All plots are narrow, so that their text stays readable on a phone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 WIDTH, HEIGHT = 360, 250
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 40
 LABELS = 90
-"""What lines that are labelled at their end need to the right."""
+"""Space to the right for labels at the ends of lines."""
 
 LINE = 12
 """Height of a line of text."""
@@ -26,25 +26,25 @@ MARKERS = 10
 """Kinds of markers that `marker` can draw."""
 
 MOST_POINTS = 240
-"""Of a line: more than a screen shows."""
+"""Maximum number of points of a line, more than a screen shows."""
 
 MOST_STEPS = 6
-"""Of a linear axis."""
+"""Maximum number of steps of a linear axis."""
 
 MOST_TICKS = 5
 DENSEST = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 DENSITIES = (DENSEST, (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
-"""Where ticks may stand within a power of ten, when it is drawn wide or narrow."""
+"""Positions of ticks within a power of ten, from sparse to dense or the reverse."""
 
 _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What tells one contender from another: a colour, and without it a dash and a marker."""
+    """How one contender differs from another: colour, and without colour, dash and marker."""
 
     colour: str
-    """A class of the page's."""
+    """A CSS class of the page."""
     dash: int
     mark: int
 
@@ -57,12 +57,12 @@ class Line:
     style: Style
     points: Sequence[Point]
     spread: Sequence[Point] = ()
-    """For each point the lowest and highest round, where they are to be shown."""
+    """The lowest and highest round for each point, if they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From one end to the other, with marks between."""
+    """An axis with its ends and ticks."""
 
     label: str
     low: float
@@ -72,7 +72,7 @@ class Axis:
     show: Callable[[float], str]
 
     def part(self, value: float) -> float:
-        """Where that value lies, from 0 to 1; what is beyond an end is put at it."""
+        """Return the position of that value, clamped to 0 to 1."""
         if self.log:
             low, high, value = math.log10(self.low), math.log10(self.high), math.log10(max(value, self.low))
         else:
@@ -83,7 +83,7 @@ class Axis:
 def axis(
     label: str, values: Sequence[float], show: Callable[[float], str], *, log: bool = False, at: Sequence[float] = ()
 ) -> Axis:
-    """Around those values; a linear one begins at zero, so that lengths are to scale. `at` are the ticks, if known."""
+    """Build an axis for those values. A linear axis starts at zero. `at` are the ticks, if known."""
     if log:
         return _log_axis(label, [value for value in values if value > 0] or [1.0], show, at)
     high = max([*values, *at], default=0.0) or 1.0
@@ -94,13 +94,13 @@ def axis(
 
 
 def _step(high: float) -> float:
-    """A round number that goes into that about five times."""
+    """Return a round number that divides the range into about five steps."""
     power = 10.0 ** math.floor(math.log10(high / 5))
     return next((factor * power for factor in (1, 2, 5) if high / (factor * power) <= MOST_STEPS), 10 * power)
 
 
 def _log_axis(label: str, values: Sequence[float], show: Callable[[float], str], at: Sequence[float]) -> Axis:
-    """From the step below the lowest to the one above the highest, with as many ticks as there is room for."""
+    """Build an axis from the step below the lowest value to the step above the highest, with as many ticks as fit."""
     steps = _steps(DENSEST)
     low = max((step for step in steps if step <= min(values) * 1.001), default=steps[0])
     high = min((step for step in steps if step >= max(values) * 0.999), default=steps[-1])
@@ -125,10 +125,10 @@ def lines(
     marks: int | None = None,
     events: Sequence[tuple[float, str]] = (),
 ) -> str:
-    """A line for each.
+    """Draw a line for each contender.
 
-    `labelled`: with its name at its end; `marks`: so many markers on it, or one at each point; `events`: what happened
-    where on the x axis.
+    `labelled`: write the name at its end; `marks`: number of markers, or one at each point; `events`: labels on the
+    x axis.
     """
     canvas = _Canvas(title, desc, right=LABELS if labelled else RIGHT, top=TOP + LINE if events else TOP)
     canvas.axes(x, y)
@@ -142,18 +142,18 @@ def lines(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One contender in a plot of ranges: two values, the second the dearer."""
+    """One contender in a plot of ranges: two values, the second one worse."""
 
     name: str
     style: Style
     first: float
     second: float
     words: str
-    """The same, to be read."""
+    """The values as text."""
 
 
 def ranges(rows: Sequence[Range], x: Axis, *, title: str, desc: str) -> str:
-    """A row for each: its two values, joined."""
+    """Draw a row for each contender, with its two values joined."""
     row_height = 26
     canvas = _Canvas(title, desc, left=LABELS, height=TOP + BOTTOM + row_height * len(rows))
     canvas.vertical_grid(x)
@@ -169,7 +169,7 @@ def ranges(rows: Sequence[Range], x: Axis, *, title: str, desc: str) -> str:
 
 
 def sample(style: Style) -> str:
-    """A piece of that line, for a legend."""
+    """Draw a sample of that line for a legend."""
     dash = _dash(style)
     return (
         f'<svg class="sample {style.colour}" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">'
@@ -178,7 +178,7 @@ def sample(style: Style) -> str:
 
 
 def marker(kind: int, x: float, y: float, r: float) -> str:
-    """One of ten shapes, round that point."""
+    """Draw one of ten shapes around that point."""
     if kind % MARKERS in {0, 1}:
         return f'<circle class="{_fill(kind % 2 == 0)}" cx="{x:.1f}" cy="{y:.1f}" r="{r * 0.9:.1f}"/>'
     shapes: dict[int, list[Point]] = {
@@ -206,7 +206,7 @@ def _dash(style: Style) -> str:
 
 
 def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Those positions, moved as little as it takes to be that far from each other and between the two ends."""
+    """Move the positions as little as possible so that they keep that distance and stay between the ends."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed = list(wanted)
     below = low - gap
@@ -219,7 +219,7 @@ def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """No more points than that, which keep the extremes: of each stretch the lowest and the highest."""
+    """Reduce the number of points, keeping the lowest and the highest of each section."""
     if len(points) <= most:
         return list(points)
     stretch = math.ceil(len(points) / (most / 2))
@@ -231,7 +231,7 @@ def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
 
 
 class _Canvas:
-    """The SVG text as it grows."""
+    """Builds the SVG text."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class _Canvas:
         for tick in x.ticks:
             at = self.x(x, tick)
             self.add(f'<path class="grid" d="M{at:.1f} {self._top}V{self._bottom}"/>')
-            # The outermost would be cut where the picture ends.
+            # The outermost labels would be cut off at the edge of the picture.
             anchor = "end" if at > WIDTH - RIGHT - 1 else "middle"
             self.text(at + (RIGHT - 2 if anchor == "end" else 0), self._bottom + 15, x.show(tick), anchor)
         self.text((self._left + self._right) / 2, self._bottom + 33, x.label, "middle")
@@ -304,7 +304,7 @@ class _Canvas:
         self.add("</g>")
 
     def labels(self, ends: Sequence[tuple[Line, float]]) -> None:
-        """Names beside the lines' ends, pushed apart, with a marker where pushing has parted them from the line."""
+        """Write names at the lines' ends, moved apart, with a marker where a name is away from its line."""
         placed = spaced([y for _, y in ends], LINE, self._top + 2, self._bottom)
         for (line, _), y in zip(ends, placed, strict=True):
             self.add(f'<g class="{line.style.colour}">{marker(line.style.mark, self._right + 9, y, 3.2)}</g>')
@@ -312,7 +312,7 @@ class _Canvas:
 
 
 def _some(points: int, marks: int | None, offset: int) -> Iterator[int]:
-    """Which points of a line have a marker: not at the same place on every line."""
+    """Yield the points of a line that get a marker, at different places on each line."""
     if marks is None or points <= marks:
         yield from range(points)
         return

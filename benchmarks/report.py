@@ -1,4 +1,4 @@
-"""Medians, their spread, and how many times the floor: as a table for people, as JSON for programs."""
+"""Medians, their spread, and ratios to the floor: as a table for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WIDTH = 79
 LONGEST = 160
 
 THREE_DIGITS = 100
-"""From here on three significant digits are none behind the point."""
+"""From this value on, three significant digits need no decimals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over the rounds: never a single number."""
+    """A figure over all rounds, never a single number."""
 
     median: float
     lowest: float
@@ -31,7 +31,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """None when there is nothing to speak of."""
+        """Return the spread, or None without values."""
         return cls(median(values), min(values), max(values), len(values)) if values else None
 
 
@@ -42,22 +42,22 @@ class Cell:
     figure: Figure
     spread: Spread
     ratio: Spread | None
-    """Times its floor: of the rounds' own ratios, for what disturbs a round disturbs both."""
+    """The ratio to its floor, computed per round: a disturbance affects both."""
 
 
 class Report:
-    """What a run has found."""
+    """The results of a run."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._by_name = {(record.scenario, record.contender): record for record in run.records}
 
     def find(self, scenario: str, contender: str) -> Record | None:
-        """What that contender did in that scenario."""
+        """Return the record of that contender in that scenario."""
         return self._by_name.get((scenario, contender))
 
     def cells(self, record: Record) -> list[Cell]:
-        """The figures of that record, in the scenario's order, as far as there are any."""
+        """Return the figures of that record, in the scenario's order."""
         spreads = ((figure, Spread.of(record.values(figure.key))) for figure in record.figures)
         return [
             Cell(figure, spread, Spread.of(self.ratios(record, figure.key, record.floor)))
@@ -66,7 +66,7 @@ class Report:
         ]
 
     def ratios(self, record: Record, key: str, against: str) -> list[float]:
-        """That figure of each round, divided by what the other contender had in the same round."""
+        """Return that figure of each round, divided by the other contender's in the same round."""
         other = self.find(record.scenario, against)
         if other is None:
             return []
@@ -76,7 +76,7 @@ class Report:
         return [ours / theirs for ours, theirs in both if ours is not None and theirs]
 
     def as_json(self) -> str:
-        """Everything, as `store.read` takes it; a line for each record, for there are thousands of numbers."""
+        """Return the run as JSON for `store.read`, with one line per record to keep the file readable."""
         about = json.dumps(dict(self.run.about), indent=1)
         results = ",\n".join(json.dumps(self._as_json(record)) for record in self.run.records)
         return f'{{"about": {about},\n"results": [\n{results}\n]}}\n'
@@ -97,7 +97,7 @@ class Report:
         }
 
     def as_table(self) -> str:
-        """At most 80 columns."""
+        """Return the results as a table of at most 80 columns."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ class Report:
 
 
 def missing(records: Sequence[Record]) -> Iterator[str]:
-    """Who has no figures there, or not all, and why: those with the same reason in one line."""
+    """Yield the contenders with missing figures and the reasons, one line per reason."""
     reasons: dict[str, list[str]] = {}
     for record in records:
         if record.missing is not None:
@@ -140,18 +140,18 @@ def missing(records: Sequence[Record]) -> Iterator[str]:
 
 
 def why(reason: str) -> str:
-    """A library's error may be pages long."""
+    """Shorten an error: some libraries' errors are pages long."""
     words = " ".join(reason.split())
     return words if len(words) <= LONGEST else f"{words[: LONGEST - 4]} ..."
 
 
 def wrapped(text: str) -> list[str]:
-    """Indented as the rows of a table are; names stay whole."""
+    """Wrap text, indented like the rows of a table, without breaking names."""
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def short(value: float) -> str:
-    """Three significant digits: more do not repeat."""
+    """Format with three significant digits; more are not reproducible."""
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")
@@ -159,7 +159,7 @@ def short(value: float) -> str:
 
 
 def brief(value: float, beyond: float = 1e6) -> str:
-    """As `short`, with a letter for the thousands of what would be long."""
+    """Format like `short`, with a letter for thousands of long numbers."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= max(size, beyond):
             return short(value / size) + letter

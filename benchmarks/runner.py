@@ -1,5 +1,4 @@
-"""Runs the contenders in turns: each scenario, each round, each contender, so that whatever changes on the machine
-meanwhile changes for all of them alike."""
+"""Run the contenders in turns (scenario, round, contender), so that changes on the machine affect all of them alike."""
 
 from __future__ import annotations
 
@@ -21,33 +20,33 @@ from .timing import now
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
-"""Seconds beyond its own time that a contender may take for an answer."""
+"""Extra seconds that a contender may take for a reply."""
 
 SLACK = 2.0
-"""Seconds that a contender may take in a scenario beyond what its rounds should, before it gets no more of them."""
+"""Extra seconds that a contender may take in a scenario before it gets no more rounds."""
 
 LONGEST_ANSWER = 64 * 1024 * 1024
 
 
 class Failed(Exception):  # noqa: N818 - as Missing
-    """A contender did not do what it was asked to; says why."""
+    """A request to a contender failed. The message says why."""
 
 
 class Gone(Failed):
-    """Its process does not answer any more."""
+    """A contender's process no longer replies."""
 
 
 @dataclass
 class Result:
-    """What one contender did in one scenario."""
+    """The results of one contender in one scenario."""
 
     scenario: Scenario
     entry: Entry
     rounds: list[Sample] = field(default_factory=list)
     missing: str | None = None
-    """Why there is no figure, or not all."""
+    """Why figures are missing."""
     spent: float = 0.0
-    """Seconds."""
+    """Seconds spent."""
 
 
 class WorkerProcess:
@@ -57,7 +56,7 @@ class WorkerProcess:
         self._process = process
 
     async def ask(self, **request: object) -> Sample:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its reply."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes
         seconds = cast("float", request.get("seconds", 0.0))
@@ -79,7 +78,7 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def worker(start: Start, urls: Sequence[str]) -> AsyncIterator[WorkerProcess]:
-    """That contender in a process of its own, connected."""
+    """Start that contender in its own process and connect it."""
     process = await asyncio.create_subprocess_exec(
         *start.argv,
         cwd=ROOT,
@@ -87,21 +86,21 @@ async def worker(start: Start, urls: Sequence[str]) -> AsyncIterator[WorkerProce
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LONGEST_ANSWER,
-        start_new_session=True,  # Ctrl-C is for this process, which ends them
+        start_new_session=True,  # only this process handles Ctrl-C; it ends the workers
     )
     try:
         started = WorkerProcess(process)
         await started.ask(do="open", urls=list(urls))
         yield started
     finally:
-        # It only measures: nothing is lost if it does not get to close its connections.
+        # A worker only measures, so it need not close its connections.
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
 class Team:
-    """The processes of one contender on one set of masters, as many as its scenarios have needed so far."""
+    """The processes of one contender on one set of nodes, as many as its scenarios have needed so far."""
 
     def __init__(self, start: Start, urls: Sequence[str]) -> None:
         self._start = start
@@ -110,20 +109,20 @@ class Team:
         self._processes: list[WorkerProcess] = []
 
     async def of(self, size: int) -> Sequence[WorkerProcess]:
-        """So many of them."""
+        """Return that many processes, starting missing ones."""
         while len(self._processes) < size:
             self._processes.append(await self._stack.enter_async_context(worker(self._start, self._urls)))
         return self._processes[:size]
 
     async def end(self) -> None:
-        """End them; the next that are asked for are new ones."""
+        """End all processes; later requests start new ones."""
         self._processes.clear()
         await self._stack.aclose()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, and for how long."""
+    """The scenarios and contenders to measure, and for how long."""
 
     scenarios: Sequence[Scenario]
     entries: Sequence[Entry]
@@ -131,9 +130,9 @@ class Plan:
     rounds: int
     install: bool
     local: bool = False
-    """Whether masters may be started here, for the scenarios that need their own."""
+    """Whether nodes may be started here, for scenarios that need their own."""
     named: bool = False
-    """Whether these entries were asked for by name, and not just all of them."""
+    """Whether the contenders were chosen by name."""
 
 
 class Runner:
@@ -146,7 +145,7 @@ class Runner:
         self._starts: dict[str, Start] = {}
         self._missing: dict[str, str] = {}
         self.results: list[Result] = []
-        """What has been measured so far."""
+        """The results so far."""
 
     def measure(self) -> list[Result]:
         """`run`, on an event loop whose timers are exact."""
@@ -154,7 +153,7 @@ class Runner:
             return runner.run(self.run())
 
     async def run(self) -> list[Result]:
-        """Every scenario with every contender, whether or not it could be measured."""
+        """Run every scenario with every contender, and record those that cannot be measured."""
         for entry in self._plan.entries:
             self._progress(f"preparing {entry.name}")
             try:
@@ -180,14 +179,14 @@ class Runner:
         self.results += results
         if setting.own and not self._plan.local:
             for result in results:
-                result.missing = "it needs masters of its own, which --cluster embedded starts"
+                result.missing = "it needs its own nodes, which --cluster embedded starts"
             return
         able = {result.entry.name: result.entry for result in results if self._why_not(result) is None}
         groups = [[entry] for entry in able] if setting.alone else [list(able)]
         async with AsyncExitStack() as stack:
             urls, cluster = self._urls, None
             if setting.own:
-                self._progress("starting masters")
+                self._progress("starting nodes")
                 cluster = await stack.enter_async_context(own(setting))
                 urls = cluster.urls
             for names in groups:
@@ -206,7 +205,7 @@ class Runner:
     async def _scenario(self, results: Sequence[Result], teams: dict[str, Team], stage: Stage) -> None:
         plan = self._plan
         for number in range(plan.rounds):
-            # Backwards every other time: nobody always runs behind the same neighbour.
+            # Reverse the order every other time, so that no contender always follows the same one.
             for result in results if number % 2 == 0 else reversed(results):
                 rounds = result.scenario.rounds(result.entry, plan.rounds, named=plan.named)
                 seconds = max(plan.seconds, result.scenario.least)
@@ -220,7 +219,7 @@ class Runner:
         started = now()
         try:
             processes = await team.of(scenario.processes)
-            # Starting them is not the scenario's.
+            # The scenario's time does not include starting the processes.
             started = now()
             sample = await scenario.measure(Stage(processes, stage.urls, stage.cluster), seconds)
             result.rounds.append(sample)
@@ -228,10 +227,10 @@ class Runner:
             result.missing = str(exc)
         except Failed as exc:
             result.missing = str(exc)
-            # What it was in the middle of is unknown: its answers could be those to earlier requests.
+            # Its state is unknown: its replies could belong to earlier requests.
             await team.end()
             if isinstance(exc, Gone):
-                # Waiting for it once is enough.
+                # Wait for it only once.
                 self._missing[result.entry.name] = f"failed before, at {scenario.title}: {exc}"
         result.spent += now() - started
 
@@ -242,5 +241,5 @@ class Runner:
 
 
 def punctual_loop() -> asyncio.AbstractEventLoop:
-    """select() takes microseconds where epoll() takes milliseconds: a delaying proxy must not be late by one."""
+    """Use select(), which is exact to microseconds: epoll()'s milliseconds are too coarse for a delaying proxy."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector())

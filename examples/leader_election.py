@@ -1,11 +1,12 @@
-"""One of several processes leads; the others follow, and take over when it dies, is cut off or steps down.
+"""Leader election: one process leads, and another takes over when it dies, is cut off or steps down.
 
-    python examples/leader_election.py anna       # with masters of its own; it prints REDLOCK_NODES=...
-    export REDLOCK_NODES=...                      # in other shells, then, in each of them:
+    python examples/leader_election.py anna       # starts its own nodes and prints an export line
+    export REDLOCK_NODES=...                      # that line, in each other shell; then:
     python examples/leader_election.py bert
 
-Then stop the one that leads: with Ctrl-C another leads at once, with `kill -9` within the ttl. (The first takes its
-masters along: `redlock-async up` in a shell of its own has some that stay.) What they wrote is in journal.sqlite.
+Then stop the leader. After Ctrl-C another process leads immediately, after `kill -9` within the ttl. (The nodes stop
+with the process that started them. To keep them, run `redlock-async up` in a separate shell.) Leaders write to
+journal.sqlite.
 """
 
 import argparse
@@ -15,19 +16,19 @@ import signal
 import sqlite3
 from contextlib import closing, nullcontext
 
-from redlock_async import LockLost, Redlock
+from redlock_async import Lease, Redlock
 from redlock_async.testing import LocalCluster
 
 
 class DeposedError(Exception):
-    """A later leader has written already."""
+    """A later leader has already written."""
 
 
 class Journal:
-    """What the leader writes: here a table, in earnest whatever must not be written by two.
+    """The resource that only one leader may write: a table here, your resource in production.
 
-    It compares fences. The lease alone cannot keep a leader from writing late that was stopped in the middle of a
-    write: it is this that makes the election safe.
+    It compares fences, because the lease alone cannot prevent a late write by a leader that was paused. The comparison
+    makes the election safe.
     """
 
     def __init__(self, path: str) -> None:
@@ -35,7 +36,7 @@ class Journal:
         self._table.execute("CREATE TABLE IF NOT EXISTS journal (fence INTEGER, leader TEXT, entry TEXT)")
 
     def write(self, leader: str, fence: int, entry: str) -> None:
-        """Add an entry, unless a later leader has."""
+        """Add an entry, unless a later leader has already written."""
         added = self._table.execute(
             "INSERT INTO journal SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM journal WHERE fence > ?)",
             (fence, leader, entry, fence),
@@ -49,7 +50,7 @@ class Journal:
 
 
 async def lead(me: str, fence: int, journal: Journal) -> None:
-    """What only the leader does. It is cancelled, at its next `await`, before the lease ends."""
+    """Do the leader's work. It is cancelled at an `await` before the lease ends."""
     number = 0
     while True:
         number += 1
@@ -58,22 +59,27 @@ async def lead(me: str, fence: int, journal: Journal) -> None:
 
 
 async def campaign(me: str, redlock: Redlock, ttl: float, journal: Journal) -> None:
-    """Follow until it is our turn, lead for as long as we can, and follow again."""
-    while True:
+    """Follow until elected, lead as long as possible, and follow again."""
+
+    async def serve(term: Lease) -> None:
+        assert term.fencing_token is not None  # the terms of an election always have one
+        print(f"{me} leads with fence {term.fencing_token}", flush=True)
         try:
-            # For ever, because followers have nothing else to do; masters that are down are waited for as well.
-            async with redlock("leader", ttl=ttl, wait=None) as lease:
-                assert lease.fencing_token is not None  # there is one unless the client has fencing=False
-                print(f"{me} leads with fence {lease.fencing_token}", flush=True)
-                await lead(me, lease.fencing_token, journal)
-        except LockLost as loss:
-            print(f"{me} steps down: {loss}", flush=True)
+            await lead(me, term.fencing_token, journal)
         except DeposedError:
             print(f"{me} steps down: a later leader has written", flush=True)
+        finally:
+            if term.lost:
+                print(f"{me} steps down: the term was lost", flush=True)
+
+    # `run` calls `serve` in each term. It waits without a time limit, also while nodes are down.
+    election = redlock.election("leader", value=me, ttl=ttl)
+    while True:
+        await election.run(serve)
 
 
 async def main(me: str, path: str, ttl: float) -> None:
-    """Run until we are told to stop; whoever leads then releases, and another takes over at once."""
+    """Run until stopped. A leader that is stopped releases, and another takes over immediately."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -92,7 +98,7 @@ if __name__ == "__main__":
     parser.add_argument("--journal", default="journal.sqlite", help="the file that leaders write to")
     parser.add_argument("--ttl", type=float, default=5.0, help="seconds after which a dead leader is replaced")
     options = parser.parse_args()
-    # Five masters of this machine's own, where there are no others.
+    # Without REDLOCK_NODES, start five local nodes.
     with nullcontext() if os.environ.get("REDLOCK_NODES") else LocalCluster() as cluster:
         if cluster is not None:
             os.environ["REDLOCK_NODES"] = ",".join(cluster.urls)

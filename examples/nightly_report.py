@@ -1,13 +1,13 @@
-"""A report that cron starts on every machine at the same minute, and that one of them writes.
+"""A nightly report: cron starts it on every machine in the same minute, and one machine writes it.
 
-    python examples/nightly_report.py acme        # once, with masters of its own
+    python examples/nightly_report.py acme        # once, with its own nodes
 
-    redlock-async up                              # in one shell; it prints REDLOCK_NODES=...
-    export REDLOCK_NODES=...                      # in the others, then, in all of them at about the same time:
+    redlock-async up                              # in one shell; prints an export line
+    export REDLOCK_NODES=...                      # that line, in the other shells; then, at about the same time:
     python examples/nightly_report.py acme
 
-The crontab of each machine: `0 3 * * * python nightly_report.py acme`. An outage of the locks is an error of this
-program and a mail from cron, and never mistaken for a report that another machine writes.
+The crontab of each machine: `0 3 * * * python nightly_report.py acme`. If too few nodes are up, the program fails, so
+cron sends a mail. It never mistakes an outage for a report that another machine writes.
 """
 
 import argparse
@@ -16,33 +16,33 @@ import os
 from contextlib import nullcontext
 from datetime import timedelta
 
-from redlock_async import redlock  # the masters: REDLOCK_NODES
+from redlock_async import redlock  # the nodes: REDLOCK_NODES
 from redlock_async.testing import LocalCluster
 
 
-# Once a day, each tenant for itself. The name stays locked for nine tenths of a day, so a clock may be hours off. What
-# hangs is cancelled after an hour; what fails is left to the next machine that tries, rather than to the next night.
+# Once a day for each tenant. The name stays locked for 90 % of a day, so a machine's clock may be hours off. A run that
+# hangs is cancelled after an hour. After a failed run, the next machine that tries writes the report the same night.
 @redlock.once("report:{tenant}", every=timedelta(days=1), max_hold=timedelta(hours=1), retry_failed=True)
 async def report(tenant: str) -> str:
-    """Write it; returns where it is."""
+    """Write the report and return its path."""
     await asyncio.sleep(0.1)  # the work
     return f"/reports/{tenant}.pdf"
 
 
 async def main(tenant: str) -> None:
-    """One attempt."""
+    """Try once."""
     try:
         written = await report(tenant)
     finally:
         await redlock.aclose()
-    print(f"written: {written}" if written else "another machine writes it, or has written it")
+    print(f"written: {written}" if written else "another machine is writing it, or has written it")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("tenant", help="whose report")
+    parser.add_argument("tenant", help="the tenant to report on")
     options = parser.parse_args()
-    # Five masters of this machine's own, where there are no others.
+    # Without REDLOCK_NODES, start five local nodes.
     with nullcontext() if os.environ.get("REDLOCK_NODES") else LocalCluster() as cluster:
         if cluster is not None:
             os.environ["REDLOCK_NODES"] = ",".join(cluster.urls)

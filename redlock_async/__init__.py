@@ -1,29 +1,29 @@
-"""Redlock for asyncio over N independent Redis or Valkey masters.
+"""Distributed locks for asyncio, held on a majority of independent Redis or Valkey nodes.
 
-Modules whose names begin with an underscore are internal; everything public is listed in `__all__`.
+Modules whose names begin with an underscore are internal. `__all__` lists the public names.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._public import *  # noqa: F403 - `_public` has the one list there is
+    from ._public import *  # noqa: F403 - `_public` has the only list of names
     from ._public import __all__ as __all__
 
     __version__: str
 else:
-    # Until a name is used, importing the package costs next to nothing: the command line, which has to say what it
-    # takes, and the plugin for pytest, which is there in every run, import it and often need none.
+    # Importing the package is cheap until a name is used, because the command line (for `--help`) and the pytest plugin
+    # (in every run) import it and often use none.
 
     def __getattr__(name):
-        from importlib import import_module, metadata  # noqa: PLC0415 - as above
+        from importlib import import_module, metadata  # noqa: PLC0415 - only when a name is used
 
         if name == "__version__":
             return metadata.version("redlock-async")
         if name == "__all__" or not name.startswith("_"):
             public = import_module("._public", __name__)
             if name == "__all__" or name in public.__all__:
-                for each in ("__all__", *public.__all__):
-                    globals().setdefault(each, getattr(public, each))
+                for exported in ("__all__", *public.__all__):
+                    globals().setdefault(exported, getattr(public, exported))
                 return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

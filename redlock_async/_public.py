@@ -1,47 +1,51 @@
-"""The public names, gathered from where they are made: `redlock_async` has them from here when one is first used."""
+"""The public names, gathered from their modules; `redlock_async` imports them from here on first use."""
 
 from __future__ import annotations
 
-from ._errors import (
+from redlock_async._admin.health import Health
+from redlock_async._admin.leader import Leader
+from redlock_async._admin.permits import SemaphoreStatus
+from redlock_async._admin.records import LockRecord
+from redlock_async._admin.status import Holder, NodeStatus
+from redlock_async._rules.settings import HoldOptions, LockOptions
+
+from .client import DefaultRedlock, Redlock
+from .election import Election
+from .errors import (
     ConfigurationError,
-    KeyConflict,
+    HoldUnconfirmed,
     LockLost,
     LockTimeout,
     NotHeld,
     QuorumUnavailable,
     RedlockError,
+    StaleFence,
+    WrongKeyType,
 )
-from ._health import Health
-from ._operators import Holder, NodeStatus
-from ._permits import SemaphoreStatus
-from ._records import LockRecord
-from ._settings import HoldOptions, LockOptions
-from .client import DefaultRedlock, Redlock
-from .events import Answer, Event, Statistics
-from .fair import FairLock
+from .events import Event, NodeReply, Statistics
 from .latch import Latch
 from .lease import Lease
-from .lock import Lock
+from .locks import FairLock, Lock, ReadLock, Semaphore, WriteLease, WriteLock
 from .once import Once
-from .rwlock import ReadLock, WriteLease, WriteLock
-from .semaphore import Semaphore
 
 __all__ = [
-    "Answer",
     "ConfigurationError",
+    "Election",
     "Event",
     "FairLock",
     "Health",
     "HoldOptions",
+    "HoldUnconfirmed",
     "Holder",
-    "KeyConflict",
     "Latch",
+    "Leader",
     "Lease",
     "Lock",
     "LockLost",
     "LockOptions",
     "LockRecord",
     "LockTimeout",
+    "NodeReply",
     "NodeStatus",
     "NotHeld",
     "Once",
@@ -51,11 +55,13 @@ __all__ = [
     "RedlockError",
     "Semaphore",
     "SemaphoreStatus",
+    "StaleFence",
     "Statistics",
     "WriteLease",
     "WriteLock",
+    "WrongKeyType",
     "redlock",
 ]
 
 redlock: Redlock = DefaultRedlock()
-"""A client from REDLOCK_NODES and the other REDLOCK_... variables, made at its first use."""
+"""A client that reads REDLOCK_NODES and the other REDLOCK_... variables on first use."""

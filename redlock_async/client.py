@@ -1,4 +1,4 @@
-"""The client: where locks come from."""
+"""The client, which makes locks and answers operators."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from . import _listing, _operators, _permits
-from ._claim import Claim
-from ._dial import Target
-from ._engine import Engine
-from ._errors import ConfigurationError, RedlockError, line, shown
-from ._health import Health, check
-from ._holding import Holding
-from ._keys import Keys
-from ._mutex import Mutex
-from ._operators import Holder, NodeStatus
-from ._permits import SemaphoreStatus
-from ._queue import Fair, place_kept
-from ._quorum import majority
-from ._readwrite import Read, Write
-from ._records import LockRecord
-from ._settings import (
+from redlock_async._admin.health import Health, check
+from redlock_async._admin.listing import list_locks
+from redlock_async._admin.permits import SemaphoreStatus, change_permits, forget_permits, inspect_semaphore
+from redlock_async._admin.records import LockRecord
+from redlock_async._admin.status import Holder, NodeStatus, force_release, inspect, status
+from redlock_async._kinds.fair import Fair, entry_ttl
+from redlock_async._kinds.kind import LockKind
+from redlock_async._kinds.mutex import Mutex
+from redlock_async._kinds.rwlock import Read, Write
+from redlock_async._kinds.semaphore import Slots, check_permits, from_details
+from redlock_async._rules.detached import Detached, read_detached
+from redlock_async._rules.keys import Keys
+from redlock_async._rules.settings import (
     Duration,
     HoldOptions,
     LockOptions,
     Options,
     Settings,
     check_names,
+    checked_value,
     flag,
     from_environment,
     positive,
 )
-from ._slots import Slots, check_permits, detached
+from redlock_async._runtime.held_lease import HeldLease
+from redlock_async._runtime.session import Session
+from redlock_async._transport.dial import Target
+from redlock_async._transport.environment import default_owner
+
+from .decorators import Conflict, Locked, LockedOrSkipped, LockFactory, check_template, lock_builder
+from .election import Election
+from .errors import ConfigurationError, RedlockError, one_line, short_repr
 from .events import Events, Listener, Statistics, logger, statistics
-from .fair import FairLock
 from .latch import Latch
-from .lease import Detached, Lease, read_detached
-from .lock import Lock
-from .locked import Conflict, Locked, LockedOrSkipped, Using, check_template, decorator
-from .once import Once, Terms
-from .rwlock import ReadLock, WriteLease, WriteLock
-from .semaphore import Semaphore
+from .lease import Lease
+from .locks import BaseLock, FairLock, Lock, ReadLock, Semaphore, WriteLease, WriteLock
+from .once import Once, PeriodOptions
 
 if TYPE_CHECKING:
-    from ._dial import Source
+    from redlock_async._transport.dial import Source
 
 
 class Redlock:
-    """Locks over N independent Redis or Valkey masters.
+    """A client that makes locks over N independent Redis or Valkey nodes.
 
-    Building one connects nothing and needs no running loop; its first use connects. It belongs to the loop that first
-    used it until that loop is closed.
+    Creating one connects nothing and needs no event loop; the first use connects. A client is bound to the first event
+    loop that uses it, until you call `aclose()` or that loop closes. Raises ConfigurationError for invalid options.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Redlock:
         namespace: str = "",
         owner: str | None = None,
         strict_restart: bool = False,
+        quorum: int | None = None,
     ) -> None:
         self._settings = Settings.checked(
             ttl=ttl,
@@ -81,19 +83,24 @@ class Redlock:
             drift_factor=drift_factor,
             fencing=fencing,
             namespace=namespace,
-            owner=owner,
+            owner=default_owner() if owner is None else owner,
             strict_restart=strict_restart,
+            quorum=quorum,
         )
         self._keys = Keys(namespace)
         self._targets = _targets(nodes)
+        self._quorum = self._settings.quorum_of(len(self._targets))
         self._events = Events()
-        self._running: Engine | None = None
-        self._inherited: list[Engine] = []
+        self._running: Session | None = None
+        self._inherited: list[Session] = []
         self._usual = _usual(self._keys, fenced=self._settings.options.fencing)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """A client from REDLOCK_NODES (comma-separated), REDLOCK_TTL, REDLOCK_WAIT and so on."""
+        """Create a client from REDLOCK_NODES (comma-separated), REDLOCK_TTL, REDLOCK_WAIT and so on.
+
+        Raises ConfigurationError if a variable is invalid, or REDLOCK_NODES is not set.
+        """
         nodes, options = from_environment(environ)
         return cls(nodes, **options)
 
@@ -103,16 +110,17 @@ class Redlock:
     # Locks
 
     def __call__(self, name: str, /, *names: str, **options: Unpack[LockOptions]) -> Lock:
-        """A lock on that name, or on all of them at once.
+        """Return a lock on one name, or on several names at once, all or nothing.
 
-        It takes `ttl`, `wait`, `fencing`, `renew`, `max_hold`, `hold_at_least` and `reentrant`, which `LockOptions` has
-        with their meaning and what holds without them; the other kinds take `HoldOptions`, all of these but the last.
+        The options are `ttl`, `wait`, `fencing`, `renew`, `max_hold`, `min_hold`, `takeover_delay` and `reentrant`;
+        `LockOptions` describes them with their defaults. The other kinds of lock take `HoldOptions`, which is all of
+        them except `reentrant`.
         """
         if not options and not names and type(name) is str:
-            usual = self._settings.options  # nothing to check
-            return Lock(self._engine, self._usual(name), usual)
+            usual = self._settings.options  # checked already
+            return Lock(self._session, self._usual(name), usual)
         checked = self._checked("a lock", options, LockOptions.__annotations__)
-        return Lock(self._engine, self._mutex((name, *names), checked), checked)
+        return Lock(self._session, self._mutex((name, *names), checked), checked)
 
     lock = __call__
 
@@ -122,45 +130,74 @@ class Redlock:
     def _checked(
         self, who: str, given: HoldOptions, known: Mapping[str, object] = HoldOptions.__annotations__
     ) -> Options:
-        """The client's options with the call's own."""
+        """Merge the client's options with this call's."""
         settings = self._settings
         if not given:
             return settings.options
         check_names(who, given, known)
         return settings.options.with_overrides(drift_factor=settings.drift_factor, **given)
 
-    def fair(self, name: str, /, **options: Unpack[HoldOptions]) -> FairLock:
-        """The lock on that name, given in the order in which it was asked for, across processes."""
+    def fair_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> FairLock:
+        """Return a lock on `name` that is granted first come, first served, across processes."""
         checked = self._checked("a fair lock", options)
-        place = place_kept(self._settings.node_timeout)
-        return FairLock(self._engine, Fair(self._keys, (name,), fenced=checked.fencing, place=place), checked)
+        return FairLock(
+            self._session,
+            Fair(self._keys, (name,), fenced=checked.fencing, entry=entry_ttl(self._settings.node_timeout)),
+            checked,
+        )
 
     def latch(
         self, name: str, /, count: int, *, generation: int | str | None = None, retention: Duration = 86_400.0
     ) -> Latch:
-        """What opens when `count` different events have been counted down; kept for `retention` after its last use.
+        """Return a latch that opens once `count` different events were counted down, and stays open.
 
-        A latch opens once. For another round give another `generation`, which all who take part know, such as a number,
-        a date, or the fencing token of who leads: each is a latch of its own, called `name#generation`.
+        The nodes keep it for `retention` after its last use. For another round, pass another `generation` that all
+        participants know, such as a number, a date, or the fencing token of a leader. Each generation is a separate
+        latch, named `name#generation`.
         """
         kept = positive("retention", retention)
-        return Latch(self._engine, self._keys, name, generation, count, kept, self._settings.options)
+        return Latch(self._session, self._keys, name, generation, count, kept, self._settings.options)
 
     def semaphore(self, name: str, /, permits: int, *, count: int = 1, **options: Unpack[HoldOptions]) -> Semaphore:
-        """At most `permits` slots of that name at a time; all who use the name give the same number. Takes `count`."""
+        """Return a semaphore of `permits` slots, of which each lease takes `count`.
+
+        All users of the name must pass the same `permits`.
+        """
         checked = self._checked("a semaphore, beside permits and count,", options)
-        claim = Slots(self._keys, name, permits, fenced=checked.fencing).wanting(count)
-        return Semaphore(self._engine, claim, checked)
+        kind = Slots(self._keys, name, permits, fenced=checked.fencing).with_count(count)
+        return Semaphore(self._session, kind, checked)
 
-    def read(self, name: str, /, **options: Unpack[HoldOptions]) -> ReadLock:
-        """That name, shared with other readers."""
+    def election(
+        self,
+        name: str,
+        /,
+        *,
+        value: str | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+        takeover_delay: Duration = 0.0,
+    ) -> Election:
+        """Return an election, in which this client is a candidate or an observer.
+
+        `value` is what observers learn of this candidate when it leads, such as its address: text of at most 200 bytes;
+        by default the owner label. A term is the plain lock on `name`, so use the name for the election only.
+        """
+        options = self._checked("an election", {"ttl": ttl, "max_hold": max_hold, "takeover_delay": takeover_delay})
+        label = None if value is None else checked_value(value)
+        return Election(self._session, self._keys, name, replace(options, fencing=True, label=label))
+
+    def read_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> ReadLock:
+        """Return a shared (reader) lock on `name`."""
         checked = self._checked("a read lock", options)
-        return ReadLock(self._engine, Read(self._keys, name, fenced=checked.fencing), checked)
+        return ReadLock(self._session, Read(self._keys, name, fenced=checked.fencing), checked)
 
-    def write(self, name: str, /, **options: Unpack[HoldOptions]) -> WriteLock:
-        """That name, alone; `lease.downgrade()` lets readers in. The plain lock on it counts as a writer, too."""
+    def write_lock(self, name: str, /, **options: Unpack[HoldOptions]) -> WriteLock:
+        """Return an exclusive (writer) lock on `name`; `lease.downgrade()` turns its lease into a reader's.
+
+        The plain lock on the same name counts as a writer, too.
+        """
         checked = self._checked("a write lock", options)
-        return WriteLock(self._engine, Write(self._keys, name, fenced=checked.fencing), checked)
+        return WriteLock(self._session, Write(self._keys, name, fenced=checked.fencing), checked)
 
     def once(
         self,
@@ -174,17 +211,20 @@ class Redlock:
         fencing: bool | None = None,
         max_hold: Duration | None = None,
     ) -> Once:
-        """Work that runs once in a period, whoever starts it: a decorator, as `locked`; or `try_acquire`, by hand."""
+        """Return a job that runs once per period on whichever machine starts it first: a decorator, like `locked`.
+
+        Without a function to decorate, call `try_acquire` on it. Raises ConfigurationError for invalid options.
+        """
         check_template(name, '@redlock.once("report:{tenant}", every=86_400)')
-        terms = Terms.checked(
+        period = PeriodOptions(
             every=every, hold=hold, retry_failed=retry_failed, ttl=ttl, fencing=fencing, max_hold=max_hold
         )
 
-        def make(name: str) -> Lock:
-            options = terms.of(self._settings.options, self._settings.drift_factor)
-            return Lock(self._engine, self._mutex((name,), options), options)
+        def lock(name: str) -> Lock:
+            options = period.of(self._settings.options, self._settings.drift_factor)
+            return Lock(self._session, self._mutex((name,), options), options)
 
-        return Once(make, name)
+        return Once(lock, name)
 
     @overload
     def locked(
@@ -192,7 +232,7 @@ class Redlock:
         template: str,
         *,
         on_conflict: Literal["wait", "raise"] = "wait",
-        using: Using | None = None,
+        factory: LockFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> Locked: ...
 
@@ -202,152 +242,165 @@ class Redlock:
         template: str,
         *,
         on_conflict: Literal["skip"],
-        using: Using | None = None,
+        factory: LockFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> LockedOrSkipped: ...
 
     def locked(
-        self, template: str, *, on_conflict: Conflict = "wait", using: Using | None = None, **options: Any
+        self, template: str, *, on_conflict: Conflict = "wait", factory: LockFactory | None = None, **options: Any
     ) -> Any:
         """Decorate a coroutine function to run under the lock that its arguments name: `@locked("import:{user_id}")`.
 
-        When somebody else holds it: "wait" waits, "skip" returns None at once, "raise" raises LockTimeout at once.
-        `using` makes another kind of lock of the name: `redlock.fair`, or `partial(redlock.semaphore, permits=4)`.
+        If another client holds the lock, "wait" waits, "skip" returns None at once, and "raise" raises LockTimeout at
+        once. For another kind of lock pass `factory=redlock.fair_lock`, or `factory=partial(redlock.semaphore,
+        permits=4)`. Raises ConfigurationError for invalid arguments.
         """
-        return decorator(self, template, on_conflict, using, options)
+        make = lock_builder(self, BaseLock, template, on_conflict, factory, options)
+        return (LockedOrSkipped if on_conflict == "skip" else Locked)(make, template, on_conflict)
 
-    def _stand_in(self) -> Redlock:
-        """What can make locks now, for a decorator to see whether they can be made."""
+    def _checkable(self) -> Redlock:
+        """Return a client that can make locks now, for a decorator that checks its arguments."""
         return self
 
     def attach(self, text: str) -> Lease:
-        """The lease that `Lease.detach` turned into a text, here or in another process.
+        """Return the lease that `Lease.detach` serialized, in this process or another one, and renew it from now on.
 
-        It is renewed again from now on. On the machine that detached it, it is valid at once for what was left of it,
-        as far as the text knows; elsewhere from its first `extend()`. Entering it with `async with` asks the masters
-        first, and raises LockLost where the text was used before, or lay for too long.
+        On the machine that detached it, the lease is valid at once for its remaining time as recorded in the text, but
+        never for longer than its ttl; on other machines it is valid after the first `extend()`. Entering it with
+        `async with` asks the nodes first, and raises LockLost if the text was used before, or is too old. Raises
+        ConfigurationError if the text was changed by accident; `Lease.detach` says what its checksum proves.
         """
         detached = read_detached(text)
-        engine, settings = self._engine(), self._settings
+        session, settings = self._session(), self._settings
         if detached.namespace != settings.namespace:
             raise ConfigurationError(
-                f"a lease of namespace {shown(detached.namespace)}, and this client's is {shown(settings.namespace)}: "
-                "attach it with a client of the same namespace"
+                f"cannot attach a lease of namespace {short_repr(detached.namespace)}: this client's namespace is "
+                f"{short_repr(settings.namespace)}. Attach it with a client of the same namespace"
             )
         options = settings.options.with_overrides(
             drift_factor=settings.drift_factor,
             ttl=detached.ttl,
             renew=detached.renew,
             max_hold=detached.max_hold,
-            hold_at_least=detached.hold_at_least,
+            min_hold=detached.min_hold,
+            takeover_delay=detached.takeover_delay,
         )
         options = replace(options, retry_failed=detached.retry_failed)
         if detached.kind not in KINDS:
             raise ConfigurationError(
-                f"a lease of kind {shown(detached.kind)} is not known to this version of the library"
+                f"cannot attach a lease of kind {short_repr(detached.kind)}: unknown to this version of the library"
             )
-        claim = KINDS[detached.kind](self._keys, detached)
-        holding = Holding(engine, claim, detached.token.encode(), detached.fence, options, engine.now())
-        engine.attach(holding, detached.until if detached.readable(engine.world) else None)
-        return (WriteLease if isinstance(claim, Write) else Lease)(holding, hearsay=True)
+        kind, context = KINDS[detached.kind](self._keys, detached), session.context
+        held = HeldLease(context, kind, detached.token.encode(), detached.fence, options, context.now())
+        readable = detached.readable(context.environment.clock())
+        session.registry.attach(held, detached.until if readable else None)
+        return (WriteLease if isinstance(kind, Write) else Lease)(session, held, unverified=True)
 
     # Operators
 
     async def status(self) -> list[NodeStatus]:
-        """One record a node, asked just now."""
-        engine = self._engine()
-        await engine.look()
-        return await _operators.status(engine)
+        """Query every node and return one `NodeStatus` per node."""
+        session = self._session()
+        await session.look()
+        return await status(session.context)
 
     async def inspect(self, name: str) -> Holder | None:
-        """Who holds that name, with how many votes and for how long; None if nobody does."""
-        return await _operators.inspect(self._engine(), name, self._keys.lock(name))
+        """Return the holder of a lock, with its votes and remaining time; None if the lock is free."""
+        key = self._keys.lock(name)
+        return await inspect(self._session().context, name, key)
 
     async def inspect_semaphore(self, name: str) -> SemaphoreStatus | None:
-        """How many permits a semaphore has, and who holds which slot; None if it is not in use."""
-        return await _permits.inspect_semaphore(self._engine(), name, self._keys.semaphore(name)[0])
+        """Return the number of permits of a semaphore, and the holder of each slot; None if it is not in use."""
+        key, _ = self._keys.semaphore(name)
+        return await inspect_semaphore(self._session().context, name, key)
 
-    async def locks(self, pattern: str = "*", *, foreign: bool = False) -> list[LockRecord]:
-        """What is locked, of every kind, and what attempts have left behind: names by the servers' own glob patterns.
+    async def list_locks(self, pattern: str = "*", *, include_foreign: bool = False) -> list[LockRecord]:
+        """List locks of every kind, and the leftovers of failed attempts, by the servers' glob pattern for names.
 
-        Each node is read with SCAN, in portions and on a connection of its own, and then all are asked at once about
-        the names that any of them has. A pattern without a wildcard is a name, and is looked up without SCAN. With
-        `foreign` every string that expires is taken for a lock, as another library's would be. Takes two node timeouts
-        longer where less than a quorum names a holder, to look again.
+        Reads each node with SCAN, in portions and on a separate connection, and then asks all nodes at once about the
+        names that any of them has. A pattern without a wildcard is a name, and needs no SCAN. `include_foreign` also
+        lists every other string key that expires, as the locks of another library do. If less than a quorum names a
+        holder, it looks a second time, which takes two node timeouts more.
         """
-        return await _listing.locks(self._engine(), self._keys, pattern, foreign=foreign)
+        return await list_locks(self._session().context, self._keys, pattern, include_foreign=include_foreign)
 
     async def force_release(self, name: str) -> bool:
-        """Free that name whoever holds it: the lock, all its readers, and all slots of a semaphore of that name.
+        """Free a name although it is held: the lock, all its readers, and all slots of a semaphore of that name.
 
-        The holders' bodies are cancelled. Returns whether there were any.
+        The holders' blocks are cancelled. Returns whether there were any holders.
         """
-        return await _operators.force_release(self._engine(), self._keys, name)
+        return await force_release(self._session(), self._keys, name)
 
     async def change_permits(self, name: str, permits: int | None) -> None:
-        """Set a semaphore's number of permits, for good, also while slots are held; None forgets what was set.
+        """Set a semaphore's number of permits permanently, even while slots are held; None removes the setting.
 
-        Those who give another number get a ConfigurationError from then on, whether slots are held or not; leases that
-        stand go on. Raising it always works. Lowering it raises LockTimeout, which names the holder, while too many
-        masters have a slot beyond the new number held, and QuorumUnavailable if too few could be asked; then all is as
-        before. Of two changes at the same time one may fail, or both.
+        Clients that pass another number get a ConfigurationError from then on, whether slots are held or not; existing
+        leases are unaffected. Increasing the number always works. Decreasing it raises LockTimeout, which names the
+        holder, while too many nodes have a slot beyond the new number held, and QuorumUnavailable if too few nodes
+        answered; nothing has changed then. If two changes run at the same time, one of them or both may fail.
 
-        While it runs never more slots are held than the larger number allows, and from its return on never more than
-        the new one, until the next change, as long as a majority of the masters keep what they have stored. One that
-        was down meanwhile still has the old number: call it again when all are back, to be as safe as before.
+        During the call no more slots are held than the larger number allows. After it returns, and until the next
+        change, no more are held than the new number allows, as long as a majority of the nodes keep their data. A node
+        that was down meanwhile still has the old number: repeat the call when all nodes are back.
 
-        With None the number is again one that its users decide: while slots are held under it no other gets in, and it
-        is gone once none has been held for two ttls, or who comes next gives another. QuorumUnavailable if too few
-        masters could be asked; those that could not are told when they are back, within two of the longest ttl.
+        With None, the users of the semaphore decide the number again. While slots are held under the old number, no
+        client that passes another one gets in. The old number is gone once no slot has been held for two ttls, or
+        the next client passes another number. Raises QuorumUnavailable if too few nodes answered; unreachable nodes
+        follow when they are back, within two of the longest ttl.
         """
+        key, _ = self._keys.semaphore(name)
         if permits is None:
-            await _permits.forget_permits(self._engine(), name, self._keys.semaphore(name)[0])
+            await forget_permits(self._session().context, name, key)
             return
         check_permits(permits)
-        await _permits.change_permits(self._engine(), name, self._keys.semaphore(name)[0], permits)
+        await change_permits(self._session().context, name, key, permits)
 
     def statistics(self) -> Statistics:
-        """Counters since this client was made, and gauges of this moment."""
-        # What was inherited through fork() is the parent's, and so is what that holds.
-        engine = self._running if self.loop is not None else None
+        """Return the counters since this client was created, and the current gauges."""
+        # After fork(), a session that was inherited belongs to the parent, and so do its leases.
+        session = self._running if self.loop is not None else None
+        membership = None if session is None else session.context.membership
         return statistics(
             self._events.counters,
-            held=engine.renewals.live if engine is not None else 0,
-            waiting=engine.waiting if engine is not None else 0,
-            nodes_up=engine.masters.voters_up if engine is not None else 0,
+            held=0 if session is None else session.registry.count,
+            waiting=0 if session is None else session.waiting,
+            nodes_up=0 if membership is None else membership.voters_up,
             nodes=len(self._targets),
-            needed=majority(len(self._targets)),
-            states=engine.masters.states() if engine is not None else {},
+            quorum=self._quorum,
+            node_states={} if membership is None else membership.node_states(),
         )
 
     async def health(self) -> Health:
-        """Whether locks can be had: each master is sent one TIME on the connection there is, and given `node_timeout`.
+        """Check whether a quorum of nodes can vote. Never raises because of an outage.
 
-        No outage makes it raise. Cheap enough for a readiness probe each second.
+        Sends each node one TIME on its open connection and waits up to `node_timeout`, which is cheap enough for a
+        readiness probe every second.
         """
-        return await check(self._engine())
+        return await check(self._session().context)
 
-    def on_event(self, callback: Listener, *, answers: bool = False) -> Callable[[], None]:
-        """Call that with every `Event`; returns a function that ends it. It runs on the loop: keep it short.
+    def on_event(self, callback: Listener, *, node_replies: bool = False) -> Callable[[], None]:
+        """Call `callback` with every `Event`; return a function that unsubscribes it.
 
-        With `answers` also with what each master said to each command, and how long that took: "answered".
+        The callback runs on the event loop, so keep it short. With `node_replies=True` it also gets events of kind
+        "node_replies", which hold each node's reply to a command and how long it took. Raises ConfigurationError if
+        `callback` cannot be called.
         """
         if not callable(callback):
-            raise ConfigurationError(f"on_event takes a callable, not {shown(callback)}")
-        return self._events.listen(callback, answers=flag("answers", answers))
+            raise ConfigurationError(f"the callback of on_event must be a callable, got {short_repr(callback)}")
+        return self._events.listen(callback, node_replies=flag("node_replies", node_replies))
 
     # Opening and closing
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop it is in use on; None before its first use, after `aclose()`, and when that loop is closed."""
-        engine = self._running
-        if engine is None or engine.closed or engine.inherited or engine.loop.is_closed():
+        """The event loop that uses this client; None before the first use, and after the client or loop is closed."""
+        if self._running is None:
             return None
-        return engine.loop
+        context = self._running.context
+        return None if context.closed or context.inherited or context.loop.is_closed() else context.loop
 
     async def __aenter__(self) -> Self:
-        await self._engine().start(self._settings.options.wait)
+        await self._session().context.membership.look(self._settings.options.wait)
         return self
 
     async def __aexit__(
@@ -356,98 +409,109 @@ class Redlock:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Release what is held, end the connections; the next use opens new ones.
+        """Release all leases and close the connections; the next use opens new ones.
 
-        Raises ConfigurationError, and changes nothing, on another event loop than the one it is in use on.
+        Raises ConfigurationError, and changes nothing, if another event loop that is still open uses this client.
         """
-        engine = self._retire(asyncio.get_running_loop())
-        if engine is not None:
-            engine.close()
-            await engine.closed_connections()
+        session = self._retire(asyncio.get_running_loop())
+        if session is not None:
+            session.close()
+            await session.closed_connections()
 
-    def _engine(self) -> Engine:
-        """What runs on this loop, begun if need be."""
-        engine = self._running
+    def _session(self) -> Session:
+        """Return the session of the running event loop; create it on first use."""
+        session = self._running
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigurationError(
-                "locks are taken inside a running event loop: call this from a coroutine"
+                "no running event loop: call this from a coroutine, or use redlock_async.blocking"
             ) from None
-        if engine is not None and engine.loop is loop and not engine.closed and not engine.inherited:
-            return engine
+        if session is not None:
+            context = session.context
+            if context.loop is loop and not context.closed and not context.inherited:
+                return session
         self._retire(loop)
-        self._running = engine = Engine(self._targets, self._settings, self._keys, self._events)
-        return engine
+        self._running = session = Session(self._targets, self._settings, self._keys, self._events)
+        return session
 
-    def _retire(self, loop: asyncio.AbstractEventLoop) -> Engine | None:
-        """Nothing runs any more; returns what did on this loop, and may be closed there. Raises if another uses it."""
-        engine = self._running
-        if engine is None:
+    def _retire(self, loop: asyncio.AbstractEventLoop) -> Session | None:
+        """Detach the session; return it if it belongs to this loop and may be closed here.
+
+        Raises ConfigurationError if another event loop uses it.
+        """
+        session = self._running
+        if session is None:
             return None
-        if engine.inherited:
-            # Inherited through fork(): its sockets and its loop are the parent's. Neither used, closed, nor collected.
-            self._inherited.append(engine)
-        elif engine.loop is not loop and not engine.loop.is_closed() and not engine.closed:
+        context = session.context
+        if context.inherited:
+            # Inherited through fork(): its sockets and its loop are the parent's, so it is kept, and never used or
+            # closed.
+            self._inherited.append(session)
+        elif context.loop is not loop and not context.loop.is_closed() and not context.closed:
             raise ConfigurationError(
-                "this Redlock is in use on another event loop that is still open: make one Redlock for each loop, "
+                "this Redlock is in use on another event loop that is still open: create one Redlock for each loop, "
                 "or aclose() it there first"
             )
         self._running = None
-        return engine if engine.loop is loop and not engine.inherited else None
+        return session if context.loop is loop and not context.inherited else None
 
 
-KINDS: dict[str, Callable[[Keys, Detached], Claim]] = {
-    Mutex.kind: lambda keys, lease: Mutex(keys, lease.names, fenced=lease.fence is not None),
-    Read.kind: lambda keys, lease: Read(keys, lease.names[0], fenced=lease.fence is not None),
-    Write.kind: lambda keys, lease: Write(keys, lease.names[0], fenced=lease.fence is not None),
-    Fair.kind: lambda keys, lease: Fair(keys, lease.names, fenced=lease.fence is not None),
-    Slots.kind: lambda keys, lease: detached(keys, lease.names, lease.details, fenced=lease.fence is not None),
+KINDS: dict[str, Callable[[Keys, Detached], LockKind]] = {
+    Mutex.label: lambda keys, lease: Mutex(keys, lease.names, fenced=lease.fence is not None),
+    Read.label: lambda keys, lease: Read(keys, lease.names[0], fenced=lease.fence is not None),
+    Write.label: lambda keys, lease: Write(keys, lease.names[0], fenced=lease.fence is not None),
+    Fair.label: lambda keys, lease: Fair(keys, lease.names, fenced=lease.fence is not None),
+    Slots.label: lambda keys, lease: from_details(keys, lease.names, lease.details, fenced=lease.fence is not None),
 }
-"""How a detached lease is claimed again."""
+"""How to rebuild the kind of a detached lease."""
 
 
 def _usual(keys: Keys, *, fenced: bool) -> Callable[[str], Mutex]:
-    """What to claim for one name; names are mostly locked again and again."""
+    """Return a cached factory of mutexes, because most names are locked repeatedly."""
     return lru_cache(1024)(lambda name: Mutex(keys, (name,), fenced=fenced))
 
 
 def _targets(nodes: Iterable[Source]) -> list[Target]:
     if isinstance(nodes, str | bytes):
-        raise ConfigurationError("nodes is a list of URLs or clients, one for each master, not one string")
+        raise ConfigurationError("nodes must be a list of URLs or clients, one for each node, got one string")
     if not isinstance(nodes, Iterable):
-        raise ConfigurationError(f"nodes is a list of URLs or clients, one for each master, not {type(nodes).__name__}")
+        raise ConfigurationError(
+            f"nodes must be a list of URLs or clients, one for each node, got {type(nodes).__name__}"
+        )
     targets = [Target(node) for node in nodes]
     if not targets:
-        raise ConfigurationError("no nodes: give the URLs of N independent masters, best 3 or 5")
+        raise ConfigurationError("nodes is empty: give the URLs of N independent nodes, preferably 3 or 5")
     seen: set[str] = set()
     for target in targets:
         if target.address in seen:
             raise ConfigurationError(
-                f"node {line(target.address, 200)} is given twice: two names of one server are one vote, not two"
+                f"node {one_line(target.address, 200)} is listed twice. Each server has one vote, so list it once"
             )
         seen.add(target.address)
     if len(targets) % 2 == 0:
         logger.warning(
-            "%d nodes tolerate no more failures than %d would: an odd number is better", len(targets), len(targets) - 1
+            "redlock: %d nodes tolerate no more failures than %d: use an odd number",
+            len(targets),
+            len(targets) - 1,
         )
     return targets
 
 
-def stand_in() -> Redlock:
-    """A client to see with whether a lock can be made, whatever the settings will be; its locks are never taken."""
-    return Redlock(["redis://stand-in"], drift_factor=0.0)
+def placeholder() -> Redlock:
+    """Return a client for checking whether a lock can be made, before the settings are known; it never connects."""
+    return Redlock(["redis://placeholder"], drift_factor=0.0)
 
 
-CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_running", "_settings", "_targets", "_usual"})
-"""What a client is made of, and the one from the environment has from its first use on."""
+CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_quorum", "_running", "_settings", "_targets", "_usual"})
+"""The attributes of a client, which the default client gets on first use."""
 
 
 class DefaultRedlock(Redlock):
-    """`redlock_async.redlock`: a client made from the environment at its first use."""
+    """The client `redlock_async.redlock`, which reads its settings from the environment on first use."""
 
     def __init__(self) -> None:
-        # Configured on first use, because importing a package must neither fail nor read the environment.
+        # Importing a package must neither fail nor read the environment.
         self._configuring = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -459,19 +523,22 @@ class DefaultRedlock(Redlock):
                 self.__dict__.update(Redlock(nodes, **options).__dict__)
         return self.__dict__[name]
 
-    def _stand_in(self) -> Redlock:
-        return self if "_settings" in self.__dict__ else stand_in()
+    def _checkable(self) -> Redlock:
+        return self if "_settings" in self.__dict__ else placeholder()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop it is in use on; asking does not configure it."""
+        """The event loop that uses this client; reading it does not read the environment."""
         return super().loop if "_running" in self.__dict__ else None
 
-    def forget(self) -> None:
-        """Be as before the first use: the next one reads the environment again. `aclose()` it before."""
+    def reset(self) -> None:
+        """Forget the settings, so that the next use reads the environment again. Call `aclose()` first.
+
+        Raises RedlockError if the client is still in use.
+        """
         with self._configuring:
             if self.loop is not None:
-                raise RedlockError("this client is still in use: aclose() it before it forgets its configuration")
+                raise RedlockError("cannot reset a client that is in use: call aclose() first")
             for name in CONFIGURED:
                 self.__dict__.pop(name, None)
 

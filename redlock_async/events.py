@@ -1,9 +1,11 @@
-"""What happened, for logging, tracing and metrics alike; observing must never change what happens."""
+"""Events for logging, tracing and metrics. Listeners must never change what happens."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
@@ -11,97 +13,112 @@ from typing import Any, Literal, NamedTuple
 logger = logging.getLogger("redlock_async")
 
 Kind = Literal[
-    "acquired",  # a lease was granted; seconds: how long acquire took
-    "refused",  # an attempt found it held; seconds: how long it took; holder: by whom, where that is known
-    "timeout",  # the wait was over; seconds: how long it was
-    "unavailable",  # too few masters answered for as long as we waited
-    "cancelled",  # whoever waited was cancelled; seconds: how long it had waited
-    "failed",  # acquiring raised another error than those
-    "released",  # a lease was given back; seconds: how long it was held; left: what was left of its ttl
-    "release_unconfirmed",  # too few masters confirmed a release: keys may stay until their ttl
-    "extended",  # a lease has a new deadline; left: what was left of the old one
-    "extend_failed",  # too few masters confirmed a renewal; it is tried again while there is time
-    "lost",  # a lease ended while held; seconds: how long it was; error and reason: why
-    "repaired",  # a node that had lost the key of a lease has it again
+    "acquired",  # a lease was granted; seconds: duration of the acquire
+    "contended",  # an attempt found the lock held; seconds: duration of the attempt; holder, if known
+    "timeout",  # the wait ended without the lock; seconds: duration of the wait
+    "busy",  # the lock was held and the call did not wait (wait=0, try_acquire, once); holder, if known
+    "unavailable",  # too few nodes answered during the wait
+    "cancelled",  # a waiting task was cancelled; seconds: duration of its wait
+    "failed",  # acquiring raised another error
+    "released",  # a lease was released; seconds: how long it was held; remaining: time left until its deadline
+    "release_unconfirmed",  # too few nodes confirmed a release: keys may stay until their ttl
+    "hold_unconfirmed",  # too few nodes stored that a name stays locked: work may be repeated within the period
+    "extended",  # a lease has a new deadline; remaining: time that was left until the old one
+    "extend_failed",  # too few nodes confirmed a renewal; it is retried while there is time
+    "lost",  # a lease ended while held; seconds: how long it was held; error and reason: why
+    "repaired",  # a node that had lost the key of a lease stores it again
     "node_up",
     "node_down",  # error: why
-    "node_held_out",  # it lost its data, and does not vote; seconds: for how long
-    "answered",  # a command that went to the nodes is over; answers: what each said, and when. Only to who asks for it
+    "node_quarantined",  # the node's vote does not count; seconds: for how long; error: why
+    "node_votes_again",  # the quarantine is over
+    "node_replies",  # a command to the nodes is over; node_replies: each node's reply; only for listeners that ask
 ]
 
 Reason = Literal[
-    "unconfirmed",  # no majority confirmed a renewal in time
-    "taken",  # its key is gone or somebody else's on a majority: freed by force, evicted, overwritten
-    "expired",  # its ttl is over, with renew=False or before it was attached
-    "max_hold",  # max_hold is over
-    "blocked",  # its deadline passed while the loop was blocked or the machine was paused
+    "unconfirmed",  # no quorum confirmed a renewal in time
+    "taken",  # its key was deleted or replaced on a majority of nodes: force-release, eviction, flush
+    "expired",  # its ttl ended, with renew=False or before it was attached
+    "max_hold",  # it reached max_hold
+    "blocked",  # its deadline passed while the event loop was blocked or the machine was paused
     "closed",  # the client was closed
-    "downgrade",  # too few masters made a reader of the writer
-    "gone",  # found at its release, which had been reported as such
+    "downgrade",  # too few nodes confirmed the downgrade from writer to reader
+    "missing_at_release",  # the release, already reported as "released", found the keys gone
 ]
-"""Why a lease was lost, in one word."""
+"""Why a lease was lost."""
 
-NodeState = Literal["up", "held_out", "down"]
-Verdict = Literal["granted", "refused", "failed", "timed_out"]
+NodeState = Literal["up", "quarantined", "down"]
+ReplyOutcome = Literal["granted", "refused", "failed", "timed_out"]
 
 _LEVELS = {
     "lost": logging.WARNING,
     "release_unconfirmed": logging.WARNING,
+    "hold_unconfirmed": logging.WARNING,
     "unavailable": logging.WARNING,
     "node_down": logging.WARNING,
-    "node_held_out": logging.WARNING,
+    "node_quarantined": logging.WARNING,
     "node_up": logging.INFO,
-    # One for each lease and try, where node_down has warned once.
+    "node_votes_again": logging.INFO,
+    # Every lease and attempt emits one, and node_down has warned already.
     "extend_failed": logging.INFO,
     "failed": logging.INFO,
 }
 
 
-class Answer(NamedTuple):
-    """What one node said to a command."""
+_OF_AN_OUTAGE = frozenset({"unavailable", "release_unconfirmed"})
+"""The kinds that every call emits during an outage: the first is logged as a warning, the others are counted."""
+
+_ENDS: Mapping[Kind, Kind] = {"node_up": "node_down", "node_votes_again": "node_quarantined"}
+
+QUIET = 10.0
+"""The least number of seconds between two warnings about outages, because some names may fail and others succeed."""
+
+
+class NodeReply(NamedTuple):
+    """The reply of one node to a command."""
 
     node: str
-    verdict: Verdict
+    outcome: ReplyOutcome
     seconds: float | None
-    """From sending to the answer, or to when it was given up; None where it was down and not asked at all."""
+    """From sending the command to the reply or the timeout; None if the node was down and got no command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened."""
+    """One event. Fields that do not apply to its kind are empty."""
 
     kind: Kind
     names: tuple[str, ...] = ()
     node: str | None = None
     seconds: float | None = None
     error: BaseException | None = None
-    lock: str | None = None
-    """The kind of lock it is about: 'lock', 'fair', 'read', 'write' or 'semaphore'."""
+    lock_kind: str | None = None
+    """The kind of lock: 'lock', 'fair', 'read', 'write' or 'semaphore'."""
     holder: str | None = None
-    """The owner label of whoever has it."""
+    """The owner label of the holder."""
     reason: Reason | None = None
     ttl: float | None = None
-    """Of a lease, with `left`."""
-    left: float | None = None
-    """Seconds that were left until its deadline."""
+    """The length of the lease, together with `remaining`."""
+    remaining: float | None = None
+    """Seconds that were left until the deadline of the lease."""
     operation: str | None = None
-    """What was asked of the nodes: 'acquire', 'fence', 'release', 'extend', 'repair', 'downgrade', 'queue', 'latch'."""
-    answers: tuple[Answer, ...] = ()
+    """The command: 'acquire', 'fence', 'release', 'extend', 'repair', 'downgrade', 'queue' or 'latch'."""
+    node_replies: tuple[NodeReply, ...] = ()
 
     def details(self) -> Iterator[tuple[str, Any]]:
-        """What is known of it, by field."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        """Iterate over the names and values of the fields that are not empty."""
+        for attribute in fields(self):
+            value = getattr(self, attribute.name)
             if value is not None and value != ():
-                yield each.name, value
+                yield attribute.name, value
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a client did since it was made."""
+    """The running totals of a client; `Statistics` describes them."""
 
     acquired: int = 0
     timeouts: int = 0
+    busy: int = 0
     unavailable: int = 0
     released: int = 0
     extended: int = 0
@@ -111,16 +128,27 @@ class Counters:
     refused: int = 0
     cancelled: int = 0
     failed: int = 0
-    unextended: int = 0
-    unconfirmed: int = 0
+    failed_renewals: int = 0
+    unconfirmed_releases: int = 0
+
+    def in_vain(self, wait: float | None) -> Kind:
+        """Count an acquire that did not get the lock because it was held; return the kind of its event."""
+        if wait == 0:
+            self.busy += 1
+            return "busy"
+        self.timeouts += 1
+        return "timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counters since the client was made, and gauges of this moment."""
+    """The counters since the client was created, and the current gauges."""
 
     acquired: int
     timeouts: int
+    """Acquires whose wait ended without the lock."""
+    busy: int
+    """Acquires that did not wait (`wait=0`, `try_acquire`, `once`) and found the lock held."""
     unavailable: int
     released: int
     extended: int
@@ -128,24 +156,24 @@ class Statistics:
     repaired: int
     attempts: int
     refused: int
-    """Attempts that found it held."""
+    """Attempts that found the lock held; one acquire may make several."""
     cancelled: int
     failed: int
-    unextended: int
-    """Renewals that too few masters confirmed."""
-    unconfirmed: int
-    """Releases that too few masters confirmed."""
+    failed_renewals: int
+    """Renewals that too few nodes confirmed."""
+    unconfirmed_releases: int
+    """Releases that too few nodes confirmed."""
     held: int
-    """Leases held now."""
+    """Leases that are held now."""
     waiting: int
     """Tasks of this process that are waiting now."""
     nodes_up: int
-    """Masters that are connected and may vote."""
+    """Nodes that are connected and can vote."""
     nodes: int
-    needed: int
-    """Masters that must be up: the quorum."""
-    states: Mapping[str, NodeState]
-    """Each master by its label; empty until the client is used."""
+    quorum: int
+    """The number of votes that a lock needs."""
+    node_states: Mapping[str, NodeState]
+    """The state of each node by its label; empty until the client is used."""
 
 
 Listener = Callable[[Event], object]
@@ -153,46 +181,75 @@ Listener = Callable[[Event], object]
 
 @dataclass(slots=True)
 class Events:
-    """The listeners of one client, and its log."""
+    """The listeners of one client, its counters and its log."""
 
     counters: Counters = field(default_factory=Counters)
     listeners: list[Listener] = field(default_factory=list)
-    watchers: list[Listener] = field(default_factory=list)
-    """Those of the listeners who want to know of every answer, too."""
+    reply_listeners: list[Listener] = field(default_factory=list)
+    """The listeners that also get "node_replies"."""
+    failing: int = 0
+    """Consecutive calls that failed without a quorum."""
+    _since: float = -math.inf
+    """When the last warning about an outage was logged."""
+    _warned: bool = False
+    _troubles: set[tuple[Kind, str | None]] = field(default_factory=set)
+    """The nodes that are down or quarantined according to the log."""
 
-    @property
-    def heard(self) -> bool:
-        """Whether anybody wants to know what goes well; asked before an event of the common path is put together."""
-        return bool(self.listeners) or logger.isEnabledFor(logging.DEBUG)
+    def listen(self, listener: Listener, *, node_replies: bool) -> Callable[[], None]:
+        """Add a listener; return a function that removes it."""
+        lists: tuple[list[Listener], ...] = (
+            (self.listeners, self.reply_listeners) if node_replies else (self.listeners,)
+        )
+        for listeners in lists:
+            listeners.append(listener)
 
-    def listen(self, listener: Listener, *, answers: bool) -> Callable[[], None]:
-        """Tell that one from now on; returns a function that ends it."""
-        lists: tuple[list[Listener], ...] = (self.listeners, self.watchers) if answers else (self.listeners,)
-        for each in lists:
-            each.append(listener)
-
-        def end() -> None:
+        def unsubscribe() -> None:
             nonlocal lists
-            for each in lists:
-                each.remove(listener)
+            for listeners in lists:
+                listeners.remove(listener)
             lists = ()
 
-        return end
+        return unsubscribe
 
-    def tell(self, kind: Kind, **details: Any) -> None:
-        """Report to the log and to every listener."""
-        level = _LEVELS.get(kind, logging.DEBUG)
+    def emit(self, kind: Kind, **details: Any) -> None:
+        """Report an event to the log and to every listener."""
+        level = self._note(kind, details.get("node"))
         logged = logger.isEnabledFor(level)
         if not self.listeners and not logged:
             return
         event = Event(kind, **details)
         if logged:
-            logger.log(level, "%s", _Line(event), extra=_extra(event))
+            logger.log(level, "redlock: %s", _Line(event), extra=_extra(event))
         _call(self.listeners, event)
 
-    def tell_answers(self, operation: str, answers: tuple[Answer, ...]) -> None:
-        """Report what each node said to those who asked for that. Not to the log: it would be the most of it."""
-        _call(self.watchers, Event("answered", operation=operation, answers=answers))
+    def _note(self, kind: Kind, node: str | None) -> int:
+        """Keep track of outages and return the log level of the event, so that each change of state is logged once."""
+        if kind in _OF_AN_OUTAGE:
+            self.failing += 1
+            now = time.monotonic()
+            if self.failing > 1 or now < self._since + QUIET:
+                return logging.DEBUG
+            self._since, self._warned = now, True
+        elif kind == "acquired" and self.failing:
+            self._recovered()
+        elif kind in {"node_down", "node_quarantined"}:
+            self._troubles.add((kind, node))
+        elif kind in _ENDS and (_ENDS[kind], node) in self._troubles:
+            # A log of warnings only must also show that the node recovered.
+            self._troubles.discard((_ENDS[kind], node))
+            return logging.WARNING
+        return _LEVELS.get(kind, logging.DEBUG)
+
+    def _recovered(self) -> None:
+        failed, self.failing = self.failing, 0
+        if self._warned:
+            self._warned = False
+            lasted = time.monotonic() - self._since
+            logger.warning("redlock: there is a quorum again after %.1f s in which %d calls failed", lasted, failed)
+
+    def emit_node_replies(self, operation: str, replies: tuple[NodeReply, ...]) -> None:
+        """Report the replies to the listeners that asked for them, but not to the log, which they would fill."""
+        _call(self.reply_listeners, Event("node_replies", operation=operation, node_replies=replies))
 
 
 def _call(listeners: list[Listener], event: Event) -> None:
@@ -200,12 +257,12 @@ def _call(listeners: list[Listener], event: Event) -> None:
         try:
             listener(event)
         except (Exception, asyncio.CancelledError, SystemExit):
-            # The rest of a release or a loss is still to be done, and whoever has the turn next waits for that.
-            logger.exception("an on_event callback failed on %s", _Line(event))
+            # The caller is in the middle of a release or a loss, and must finish it: the next waiter depends on that.
+            logger.exception("redlock: an on_event callback failed on %s", _Line(event))
 
 
 def _extra(event: Event) -> dict[str, Any]:
-    """The event, and what is known of it in flat fields, as formatters that write JSON want them."""
+    """Return the event and its details as flat fields, for formatters that write JSON."""
     flat = {f"redlock_{name}": value for name, value in event.details()}
     if event.error is not None:
         flat["redlock_error"] = str(event.error)
@@ -213,7 +270,7 @@ def _extra(event: Event) -> dict[str, Any]:
 
 
 class _Line:
-    """An event as a line of log, put together only if somebody reads it."""
+    """An event as a log line, formatted only if a handler writes it."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -227,5 +284,5 @@ class _Line:
 
 
 def statistics(counters: Counters, **gauges: Any) -> Statistics:
-    """The counters with the gauges, frozen."""
+    """Combine the counters and the gauges into a frozen record."""
     return Statistics(**{f.name: getattr(counters, f.name) for f in fields(counters)}, **gauges)

@@ -1,4 +1,4 @@
-"""FastAPI: a client for as long as the application runs, locks as dependencies, and their errors as problems.
+"""FastAPI: a client for the lifetime of the application, locks as dependencies, and their errors as problem responses.
 
     app = FastAPI(lifespan=lifespan())
     add_problem_handlers(app)
@@ -6,8 +6,8 @@
     @app.post("/orders/{order_id}/charge")
     async def charge(order_id: int, lease: Annotated[Lease, Locked("orders:{order_id}")]): ...
 
-It knows nothing of how locks work; and what a request's values are is left to FastAPI, which tells the dependency what
-it tells the route's own function.
+It must not depend on how locks work. FastAPI finds the values of a request, and passes to the dependency what it passes
+to the route's own function.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from inspect import Parameter, Signature
 from typing import Any, Unpack
 
+from redlock_async._rules.settings import LockOptions
+from redlock_async._rules.template import BadValueError
+from redlock_async._web.outliving import Outliving
+from redlock_async._web.problems import ERRORS, MEDIA_TYPE, SCHEMA, Problems
+from redlock_async._web.serving import LockDependency, LockFactory, check_client, opened
+
 from . import ConfigurationError, Lease, Redlock
-from ._problems import ERRORS, MEDIA_TYPE, Problems
-from ._serving import Recipe, Using, check_client, opened
-from ._settings import LockOptions
-from ._template import BadValueError
 
 try:
     from fastapi import Depends, FastAPI, Request, Response, WebSocket, routing
     from fastapi.dependencies.models import Dependant
     from fastapi.dependencies.utils import get_dependant
-    from fastapi.exceptions import DependencyScopeError as _SinceDependsHasAScope  # noqa: F401 - says that it is new enough
+    from fastapi.exceptions import DependencyScopeError as _SinceDependsHasAScope  # noqa: F401 - exists since 0.121.1
     from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
     from starlette.requests import HTTPConnection
     from starlette.websockets import WebSocketState
@@ -39,29 +41,29 @@ except ImportError as missing:
 __all__ = ["Locked", "add_problem_handlers", "client", "lifespan", "lock"]
 
 TRY_AGAIN_LATER = 1013
-"""The code a WebSocket is closed with."""
+"""The code with which a WebSocket is closed."""
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[Any]]
 
 
 def lifespan(redlock: Redlock | None = None, *, inner: Lifespan | None = None) -> Lifespan:
-    """A client for the application's life: the one given, or `redlock_async.redlock`, from the environment.
+    """Return a lifespan that opens a client: `redlock`, or `redlock_async.redlock` from the environment.
 
-    It is in `app.state.redlock`, also of the applications that are mounted. `inner` is a lifespan of your own, which
-    begins when the client is there. Starting fails with ConfigurationError when a `lock` names what its route has not
-    got; it does not fail while masters are down, but waits for them up to the client's `wait`. A client that several
-    applications use is closed by the last of them.
+    The client is in `app.state.redlock`, also of mounted applications. `inner` is your own lifespan, which begins when
+    the client is open. Startup raises ConfigurationError if a `lock` needs a value that its route does not have. If
+    nodes are down, startup waits for them up to the client's `wait`, and then continues. The last application that uses
+    a client closes it.
     """
     _check_client(redlock)
 
     @asynccontextmanager
-    async def living(app: FastAPI) -> AsyncIterator[Any]:
+    async def running(app: FastAPI) -> AsyncIterator[Any]:
         async with opened(redlock) as started:
-            mine = [each for each in _applications(app) if each is app or not hasattr(each.state, "redlock")]
-            for each in mine:
+            own = [each for each in _applications(app) if each is app or not hasattr(each.state, "redlock")]
+            for each in own:
                 for route in _routes(each):
                     _bind(route, started)
-            for each in mine:  # once nothing can go wrong any more: a client that is there is one that is in use
+            for each in own:  # last, because a client in `state` counts as in use
                 each.state.redlock = started
             try:
                 if inner is None:
@@ -70,48 +72,62 @@ def lifespan(redlock: Redlock | None = None, *, inner: Lifespan | None = None) -
                     async with inner(app) as state:
                         yield state
             finally:
-                for each in mine:
+                for each in own:
                     del each.state.redlock
 
-    return living
+    return running
 
 
 async def client(connection: HTTPConnection) -> Redlock:
-    """The application's client, as a dependency: `Annotated[Redlock, Depends(client)]`."""
+    """Return the application's client, as a dependency: `Annotated[Redlock, Depends(client)]`.
+
+    Raises ConfigurationError if the application has no client.
+    """
     redlock: object = getattr(connection.app.state, "redlock", None)
     if not isinstance(redlock, Redlock):
         raise ConfigurationError(
-            "the application has no client: give it FastAPI(lifespan=lifespan()), and in tests enter the TestClient, "
-            "or app.router.lifespan_context(app), for nothing else runs a lifespan there"
+            "the application has no client: create it with FastAPI(lifespan=lifespan()). In tests, enter the "
+            "TestClient or app.router.lifespan_context(app), because only those run a lifespan"
         )
     return redlock
 
 
 def lock(
-    template: str, *, using: Using | None = None, **options: Unpack[LockOptions]
+    template: str, *, factory: LockFactory | None = None, **options: Unpack[LockOptions]
 ) -> Callable[..., AsyncIterator[Lease]]:
-    """A dependency that holds a lock; its value is the lease: `Depends(lock("orders:{order_id}"), scope="function")`.
+    """Return a dependency whose value is the lease of a lock: `Depends(lock("orders:{order_id}"), scope="function")`.
 
-    Without that scope the lock is held until the response has been sent: `Locked` is the short form with it. The name
-    may use whatever the route takes by that name: parameters of the path, the query, headers, cookies and the body, and
-    other dependencies' values; and attributes of them, `{item.sku}`. Other kinds of locks come by `using`:
-    `using=Redlock.fair`, or `using=partial(Redlock.semaphore, permits=4)`.
+    Without `scope="function"` the lock is held until the response was sent; `Locked` is the short form with that scope.
+    Either way it is released after all other dependencies with `yield` have ended, whatever their order: a session
+    commits first.
+    The name may use all values of the route: parameters of the path, the query, headers, cookies and the body, the
+    values of other dependencies, and their attributes, as in `{item.sku}`. For another kind of lock pass
+    `factory=Redlock.fair_lock`, or `factory=partial(Redlock.semaphore, permits=4)`. Raises ConfigurationError for
+    invalid arguments.
     """
-    return _Locking(Recipe(template, using, options))
+    return _Locking(LockDependency(template, factory, options))
 
 
-def Locked(template: str, *, using: Using | None = None, **options: Unpack[LockOptions]) -> Any:  # noqa: N802 - as Depends
-    """`Depends(lock(...), scope="function")`: the lock is given back before the response begins."""
-    return Depends(lock(template, using=using, **options), scope="function")
+def Locked(template: str, *, factory: LockFactory | None = None, **options: Unpack[LockOptions]) -> Any:  # noqa: N802 - as Depends
+    """Return `Depends(lock(...), scope="function")`, which releases the lock before the response begins.
 
-
-def add_problem_handlers(app: FastAPI, *, held: int = 409, unavailable: int = 503, lost: int = 503) -> None:
-    """Answer LockTimeout, QuorumUnavailable and LockLost with that status, as application/problem+json (RFC 9457).
-
-    Also where they come from locks that were taken in a function's body. A WebSocket is refused with the same answer,
-    or closed with code 1013 once it was accepted.
+    If the route has other dependencies with `yield` that end after the response, such as a session without
+    `scope="function"`, the lock is released after them.
     """
-    problems = Problems(held=held, unavailable=unavailable, lost=lost)
+    return Depends(lock(template, factory=factory, **options), scope="function")
+
+
+def add_problem_handlers(
+    app: FastAPI, *, held: int = 409, unavailable: int = 503, lost: int = 503, stale: int = 409
+) -> None:
+    """Answer LockTimeout, QuorumUnavailable, LockLost and StaleFence with these statuses, as RFC 9457 describes.
+
+    This includes the errors of locks that a function takes itself. A WebSocket is rejected with the same response, or
+    closed with code 1013 once it was accepted. The OpenAPI schema lists the responses for every route with a lock among
+    its dependencies; a response that the route declares for the same status is kept. Raises ConfigurationError unless
+    each status is from 400 to 599.
+    """
+    problems = Problems(held=held, unavailable=unavailable, lost=lost, stale=stale)
 
     async def answer(connection: Request | WebSocket, error: Exception) -> Response | None:
         problem = problems.of(error)
@@ -126,47 +142,79 @@ def add_problem_handlers(app: FastAPI, *, held: int = 409, unavailable: int = 50
         return None
 
     for error in ERRORS:
-        app.add_exception_handler(error, answer)  # type: ignore[arg-type] # for one kind of connection, say its types
+        app.add_exception_handler(error, answer)  # type: ignore[arg-type] # its types allow one kind of connection only
+    app.openapi = _documented(app, problems)  # type: ignore[method-assign] # the documented way to extend it
+
+
+def _documented(app: FastAPI, problems: Problems) -> Callable[[], dict[str, Any]]:
+    """Extend the application's `openapi` with the responses, because FastAPI lets no dependency declare any."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        added = False
+        for route in _routes(app):
+            root: Dependant | None = getattr(route, "dependant", None)
+            if root is None or next(_locks(root, []), None) is None:
+                continue
+            operations = schema.get("paths", {}).get(route.path_format, {})
+            for method in getattr(route, "methods", None) or ():  # a WebSocket has none
+                if (operation := operations.get(method.lower())) is not None:
+                    added = True
+                    for status, response in problems.responses("#/components/schemas/RedlockProblem").items():
+                        operation["responses"].setdefault(status, response)
+        if added:
+            schema.setdefault("components", {}).setdefault("schemas", {}).setdefault("RedlockProblem", SCHEMA)
+        return schema
+
+    return openapi
 
 
 class _Locking:
-    """What FastAPI calls. It asks for the connection only: the rest of its parameters are the route's, see `_bind`."""
+    """The dependency that FastAPI calls. Its signature has the connection only; `_bind` adds the route's values."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: LockDependency) -> None:
         self.recipe = recipe
         connection = Parameter("redlock_connection", Parameter.KEYWORD_ONLY, annotation=HTTPConnection)
         self.__signature__ = Signature([connection])
 
     def __repr__(self) -> str:
-        # What FastAPI shows where a Depends is missing, or one too many.
+        # FastAPI shows this if a Depends is missing, or there is one too many.
         return f"lock({str(self.recipe.template)!r})"
 
     async def __call__(self, /, *, redlock_connection: HTTPConnection, **values: Any) -> AsyncIterator[Lease]:
         redlock = await client(redlock_connection)
         if missing := self.recipe.template.fields - values.keys():
             raise ConfigurationError(
-                f"the lock name '{self.recipe.template}' lacks {', '.join(sorted(missing))}: its route was not there "
-                "when the application started"
+                f"the lock name '{self.recipe.template}' lacks {', '.join(sorted(missing))}: its route was added after "
+                "the application started. Add it earlier"
             )
         try:
-            made = self.recipe.make(redlock, values)
+            request_lock = self.recipe.make(redlock, values)
         except BadValueError as exc:
             websocket = isinstance(redlock_connection, WebSocket)
             error = WebSocketRequestValidationError if websocket else RequestValidationError
             raise error([{"type": "value_error", "loc": ("lock",), "msg": str(exc), "input": None}]) from exc
-        async with made as lease:
+        stacks = redlock_connection.scope
+        block = Outliving(request_lock, stacks["fastapi_function_astack"], stacks["fastapi_inner_astack"])
+        lease = await block.enter()
+        try:
             yield lease
+        finally:
+            block.leave()
 
 
 def _check_client(redlock: object) -> None:
-    """Raise ConfigurationError for what is no client."""
+    """Raise ConfigurationError unless it is a client or None."""
     if isinstance(redlock, FastAPI):
-        raise ConfigurationError("lifespan was given the application: call it, as in FastAPI(lifespan=lifespan())")
+        raise ConfigurationError(
+            "lifespan was given the application: write FastAPI(lifespan=lifespan()), with the parentheses"
+        )
     check_client(redlock)
 
 
 def _applications(app: FastAPI) -> Iterator[FastAPI]:
-    """It, and those that are mounted in it: they have a state of their own, and nobody runs their lifespans."""
+    """Iterate over the application and those mounted in it, whose state is separate and whose lifespans never run."""
     yield app
     for route in _routes(app):
         if isinstance(mounted := getattr(route, "app", None), FastAPI):
@@ -174,28 +222,28 @@ def _applications(app: FastAPI) -> Iterator[FastAPI]:
 
 
 def _routes(app: FastAPI) -> Iterator[Any]:
-    """All routes, in the form in which they are served."""
-    # Newer versions keep the routers that are included, and know each route's own prefix and parameters beside them.
+    """Iterate over all routes, in the form in which they are served."""
+    # Newer versions of FastAPI keep included routers, with the prefix and parameters of each route beside them.
     yield from getattr(routing, "iter_route_contexts", iter)(app.routes)
 
 
 def _bind(route: Any, redlock: Redlock) -> None:
-    """Have FastAPI give the locks of a route the values that they name, checked and converted as for its function.
+    """Make FastAPI pass the values that the locks of a route name, checked and converted as for the route's function.
 
-    As it does for any dependency with such parameters. A lock cannot have them by itself: it does not know the types,
-    and by the raw texts /orders/7 and /orders/007 would be two orders.
+    FastAPI does so for any dependency with such parameters. A lock cannot read them from the request, because it does
+    not know their types: as raw text, /orders/7 and /orders/007 would be two orders.
     """
     root: Dependant | None = getattr(route, "dependant", None)
     for dependant, callers in _locks(root, []) if root is not None else ():
-        assert isinstance(dependant.call, _Locking)  # noqa: S101 - that is how it was found
+        assert isinstance(dependant.call, _Locking)  # noqa: S101 - `_locks` yields no others
         recipe = dependant.call.recipe
         recipe.check(redlock)
-        for name in sorted(recipe.template.fields - {each.name for each in _values(dependant)}):
+        for name in sorted(recipe.template.fields - {value.name for value in _values(dependant)}):
             if not any(_give(dependant, caller, callers, name, recipe) for caller in callers) and not _give(
                 dependant, _of_the_path(route.path_format, name), [], name, recipe
             ):
-                given = (each for caller in callers for each in _values(caller) if _is_given(each, callers))
-                known = sorted({each.name for each in given if each.name})
+                values = (value for caller in callers for value in _values(caller) if _is_earlier(value, callers))
+                known = sorted({value.name for value in values if value.name})
                 raise ConfigurationError(
                     f"the lock name '{recipe.template}' needs {name}, but {route.path_format} has no such parameter; "
                     f"it has {', '.join(known) or 'none'}"
@@ -203,32 +251,32 @@ def _bind(route: Any, redlock: Redlock) -> None:
 
 
 def _locks(dependant: Dependant, callers: list[Dependant]) -> Iterator[tuple[Dependant, list[Dependant]]]:
-    """The locks in a tree of dependencies, each with those that need it, the nearest first."""
+    """Iterate over the locks in a tree of dependencies, each with its callers, nearest first."""
     if isinstance(dependant.call, _Locking):
         yield dependant, callers
         return
-    for each in dependant.dependencies:
-        yield from _locks(each, [dependant, *callers])
+    for dependency in dependant.dependencies:
+        yield from _locks(dependency, [dependant, *callers])
 
 
 PLACES = ("path_params", "query_params", "header_params", "cookie_params", "body_params", "dependencies")
 
 
 def _values(dependant: Dependant) -> Iterator[Any]:
-    """What is found for it: fields, and other dependencies."""
+    """Iterate over everything that FastAPI passes to it: fields, and the values of other dependencies."""
     for place in PLACES:
         yield from getattr(dependant, place)
 
 
-def _give(locking: Dependant, caller: Dependant, callers: list[Dependant], name: str, recipe: Recipe) -> bool:
-    """Let the lock have the value that a caller has by that name; returns whether it has one."""
+def _give(locking: Dependant, caller: Dependant, callers: list[Dependant], name: str, recipe: LockDependency) -> bool:
+    """Pass a caller's value of this name to the lock, too; return whether the caller has one."""
     for place in PLACES:
         for value in getattr(caller, place):
-            if value.name == name and _is_given(value, callers):
+            if value.name == name and _is_earlier(value, callers):
                 if not getattr(value, "use_cache", True):
                     raise ConfigurationError(
-                        f"the lock name '{recipe.template}' needs {name}, a dependency with use_cache=False: it would "
-                        "be called for the lock and once more for the function, which would have another value"
+                        f"the lock name '{recipe.template}' needs {name}, a dependency with use_cache=False: FastAPI "
+                        "would call it twice, and the function might get another value than the lock"
                     )
                 _check_attributes(value, name, recipe)
                 getattr(locking, place).append(value)
@@ -236,31 +284,31 @@ def _give(locking: Dependant, caller: Dependant, callers: list[Dependant], name:
     return False
 
 
-def _is_given(value: Any, callers: list[Dependant]) -> bool:
-    """Whether that is there before the lock: neither a lease nor what waits for this one."""
-    return not isinstance(getattr(value, "call", None), _Locking) and all(value is not each for each in callers)
+def _is_earlier(value: Any, callers: list[Dependant]) -> bool:
+    """Whether a value exists before the lock is taken: it is neither a lease nor a dependency on this lock."""
+    return not isinstance(getattr(value, "call", None), _Locking) and all(value is not caller for caller in callers)
 
 
-def _check_attributes(value: Any, name: str, recipe: Recipe) -> None:
-    """Raise ConfigurationError if the value is of a model without the attributes that are named of it."""
+def _check_attributes(value: Any, name: str, recipe: LockDependency) -> None:
+    """Raise ConfigurationError if the value's model lacks an attribute that the template names."""
     model: Any = getattr(getattr(value, "field_info", None), "annotation", None)
-    for of, attribute in recipe.template.attributes:
+    for owner, attribute in recipe.template.attributes:
         if (
-            of == name
+            owner == name
             and attribute not in getattr(model, "model_fields", {attribute})
             and not hasattr(model, attribute)
         ):
             raise ConfigurationError(
-                f"the lock name '{recipe.template}' needs {name}.{attribute}, which {model.__name__} has not got"
+                f"the lock name '{recipe.template}' needs {name}.{attribute}, but {model.__name__} lacks it"
             )
 
 
 def _of_the_path(path: str, name: str) -> Dependant:
-    """What would take a parameter of the path that the route's function does not: it is used as it stands there."""
+    """Return a dependant for a path parameter that the route's function does not take; the lock gets its raw text."""
 
     def takes() -> None:
         raise NotImplementedError
 
     declared = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=Any)] if f"{{{name}}}" in path else []
-    takes.__signature__ = Signature(declared)  # type: ignore[attr-defined] # of any callable
+    takes.__signature__ = Signature(declared)  # type: ignore[attr-defined] # inspect reads it from any callable
     return get_dependant(path=path, call=takes)

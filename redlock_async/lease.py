@@ -1,273 +1,289 @@
-"""What a holder has in hand."""
+"""A held lock, and the `async with` block of a lock."""
 
 from __future__ import annotations
 
-import base64
-import json
+import asyncio
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
+from weakref import WeakKeyDictionary
 
-from ._body import Body
-from ._errors import ConfigurationError, NotHeld, RedlockError, shown
-from ._holding import Holding, caller
-from ._lease import Phase
-from ._settings import Duration, checked_ttl
-from ._world import World
+from redlock_async._rules.detached import Detached
+from redlock_async._rules.lease_timing import HELD, Phase
+from redlock_async._rules.settings import Duration, checked_ttl
+from redlock_async._runtime.block import GuardedBlock, raise_or_note
+from redlock_async._runtime.held_lease import HeldLease, caller
+from redlock_async._runtime.lease_state import LeaseState
+from redlock_async._runtime.session import Session
 
-FORMAT = "redlock1."
+from .errors import NotHeld, RedlockError
+from .events import logger
+
+LOG_PAUSE = 60.0
+"""Seconds between two log lines about dropped leases: a service may drop one with each request."""
+
+_dropped: WeakKeyDictionary[Session, tuple[float, int]] = WeakKeyDictionary()
+"""For each client when the last line was logged, and how many leases were dropped since."""
 
 
-class Lease:
-    """A lock that is held, until it is released or lost.
+class Lease(LeaseState):
+    """A held lock, until it is released or lost.
 
-    Guarantee: while `valid`, no other client of the same masters has a valid lease on the name.
+    Guarantee: while `valid`, no other client of the same nodes has a valid lease on the name.
     What can break it: clocks whose *rates* differ by more than `drift_factor`; a majority of nodes that lose their data
-    at once. A process that is paused at the wrong moment may still write late: hand `fencing_token` to the resource.
-    Cost: `extend` and `release` are one round trip; renewal is one command a node every third of the ttl, shared by
+    at once. A process that is paused at the wrong moment may still write late: pass `fencing_token` to the resource.
+    Cost: `extend` and `release` are one round trip; renewal is one command per node every third of the ttl, shared by
     all leases that are due.
     Cancellation: cancelling `extend` leaves the lease as it was; cancelling `release` does not stop the release.
     """
 
-    __slots__ = ("__weakref__", "_body", "_entered", "_given_back", "_hearsay", "_holding")
+    __slots__ = ("__weakref__", "_block", "_entered", "_held", "_released", "_session", "_unverified")
 
-    def __init__(self, holding: Holding, *, hearsay: bool = False) -> None:
-        self._holding = holding
-        self._hearsay = hearsay
-        """Whether only the text that it came by says that it is held: that may have been used before."""
-        self._given_back = False
-        """Whether it was released where others of the same holding go on: the task had entered it again."""
+    def __init__(self, session: Session, held: HeldLease, *, unverified: bool = False) -> None:
+        self._session = session
+        self._held = held
+        self._unverified = unverified
+        """Whether only the text of a detached lease says that it is held: that text may have been used before."""
+        self._released = False
+        """Whether it was released while the task holds the lock still, because it had entered it again."""
         self._entered = False
-        self._body: Body | None = None
+        self._block: GuardedBlock | None = None
 
     def __repr__(self) -> str:
-        state = f"{self.remaining:.3f} s left" if self.valid else self._holding.phase.value
-        return f"<Lease on {self._holding.shown}: {state}>"
+        state = f"{self.remaining:.3f} s left" if self.valid else self._held.phase.value
+        return f"<Lease on {self._held.names_repr}: {state}>"
 
     def __del__(self) -> None:
-        holding = getattr(self, "_holding", None)
-        if holding is None or holding.phase is not Phase.HELD or self._given_back:
+        held = getattr(self, "_held", None)
+        if held is None or held.phase is not HELD or self._released:
             return
-        loop = holding.keeper.loop
-        if loop.is_closed() or holding.keeper.inherited or not holding.confirmed:
+        loop = held.context.loop
+        if loop.is_closed() or held.context.inherited or not held.confirmed:
             return
-        if holding.renews:
-            warnings.warn(
-                f"the lease on {holding.shown} was dropped without release(): it is not renewed any more and runs out "
-                "by itself"
-                if holding.depth == 1
-                else f"a lease on {holding.shown}, entered {holding.depth} times, was dropped without release()",
-                ResourceWarning,
-                source=self,
-                stacklevel=2,
+        # The collector may run in any thread, and while a lock of the logging handlers is held.
+        loop.call_soon_threadsafe(self._session.registry.abandon, held)
+        if held.renews:
+            what = (
+                f"the lease on {held.names_repr} was garbage-collected without release(): renewal stopped and it will "
+                "expire"
+                if held.depth == 1
+                else f"a lease on {held.names_repr}, entered {held.depth} times, was garbage-collected without "
+                "release()"
             )
-        # The collector may run in any thread.
-        loop.call_soon_threadsafe(holding.abandon)
-
-    @property
-    def name(self) -> str:
-        """What is held; the first, where several are."""
-        return self._holding.claim.names[0]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All that is held."""
-        return self._holding.claim.names
-
-    @property
-    def token(self) -> str:
-        """The random value stored on the nodes."""
-        return self._holding.token.decode()
-
-    @property
-    def fencing_token(self) -> int | None:
-        """Larger than that of every earlier holder of the name; None with `fencing=False`."""
-        return self._holding.fence
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """Of a semaphore: which of its slots these are, from 0; nobody else has them. Empty for all other kinds."""
-        return tuple(sorted(self._holding.claim.slots))
-
-    @property
-    def valid(self) -> bool:
-        """Whether nobody else can hold it now: compares clocks, not a flag."""
-        return self._holding.valid
-
-    @property
-    def remaining(self) -> float:
-        """Seconds it stays valid if it is not renewed; never negative."""
-        return max(self._holding.until - self._holding.keeper.now(), 0.0)
-
-    @property
-    def lost(self) -> bool:
-        """Whether it ended, or is about to, without a release; never false again once it was true."""
-        return self._holding.lost
-
-    @property
-    def margin(self) -> int:
-        """Nodes held beyond the quorum: how many may fail now without the lease being in danger."""
-        return self._holding.margin
+            loop.call_soon_threadsafe(_log_dropped, self._session, what)
+            warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
 
     async def extend(self, ttl: Duration | None = None) -> None:
-        """Set a new deadline, now plus `ttl`; raises LockLost if that fails until the old one. Never shortens."""
-        holding = self._holding
-        self._require_mine("extend")
-        await self._ask(holding.ttl if ttl is None else checked_ttl(ttl, holding.drift_factor))
+        """Set a new deadline, `ttl` from now; never shortens the current one.
 
-    async def _ask(self, ttl: float) -> None:
-        await self._holding.extend(ttl)
-        if self._hearsay:
-            self._hearsay = False
-            self._holding.taken_by(caller())
+        Raise LockLost if no quorum confirms it before the current deadline, NotHeld after a release. A failed `extend`
+        leaves the old deadline.
+        """
+        held = self._held
+        self._require_own("extend")
+        await self._extend(held.ttl if ttl is None else checked_ttl(ttl, held.drift_factor, held.takeover_delay))
+
+    async def _extend(self, ttl: float) -> None:
+        await self._session.registry.extend(self._held, ttl)
+        if self._unverified:
+            self._unverified = False
+            self._session.registry.set_owner(self._held, caller())
 
     async def release(self) -> None:
-        """Give it back. Raises NotHeld the second time, LockLost if it was lost before."""
-        self._require_mine("release")
-        # Of the last one the holding itself knows, and a lost one stays LockLost.
-        self._given_back = self._holding.depth > 1 and self._holding.valid
-        await self._holding.release()
+        """Release the lock.
 
-    async def _leave(self) -> None:
-        """At the end of its block, unless it was released within."""
-        if not self._given_back:
-            await self.release()
+        Raise NotHeld the second time, LockLost if it was lost, QuorumUnavailable if too few nodes confirm the release.
+        """
+        self._require_own("release")
+        if self._unverified:
+            await self._session.registry.connect(self._held)
+        # The last one of several is the held lease's own business, and a lost one stays LockLost.
+        held, registry = self._held, self._session.registry
+        self._released = held.depth > 1 and held.valid
+        if (round_ := registry.release(held)) is not None:
+            try:
+                registry.check_released(held, round_, await round_.outcome)
+            finally:
+                held.wake_watchers()
 
-    def _require_mine(self, verb: str) -> None:
-        if self._given_back:
+    def _require_own(self, verb: str) -> None:
+        if self._released:
             raise NotHeld(
-                f"cannot {verb} the lock on {self._holding.shown}: this lease was released before", names=self.names
+                f"cannot {verb} the lock on {self._held.names_repr}: this lease was already released", names=self.names
             )
 
-    async def wait_lost(self) -> None:
-        """Return when it is lost."""
-        await self._holding.wait_lost()
+    async def wait_until_lost(self) -> bool:
+        """Wait until the lease ends: return True if it was lost, False if it was released.
+
+        A lock that its task has entered several times ends with the outermost lease.
+        """
+        if self._released:
+            return False
+        self._session.registry.check(self._held)
+        if self._held.phase is HELD or self._held.ending:
+            await self._held.ended()
+        return self._held.phase is Phase.LOST
+
+    def raise_if_lost(self) -> None:
+        """Raise LockLost if the lease was lost, or NotHeld if it was released or belongs to the parent process.
+
+        A lease that was attached and never confirmed here is neither: call `extend()` first.
+        """
+        self._require_own("continue under")
+        self._session.registry.require_held(self._held, "continue under")
 
     def detach(self) -> str:
-        """Stop seeing to it here, and return a text that `Redlock.attach` turns into a lease, here or elsewhere.
+        """Stop renewing the lease here, and return a text that `Redlock.attach` turns into a lease, here or elsewhere.
 
-        It is not renewed until somebody attaches it, and runs out after what `remaining` was. What is left of
-        `max_hold` and `hold_at_least` goes with it, as of now.
+        It is not renewed until it is attached, and expires after what `remaining` was. What is left of `max_hold` and
+        `min_hold` goes with it, as of now. Raise LockLost or NotHeld if it is not held, RedlockError if its task has
+        entered it several times.
+
+        The text is a secret: it contains the lock's token, and any client that has it can release the lock. Its
+        checksum detects accidents, not forgery. There is no signature, because clients share no key.
         """
-        holding = self._holding
-        self._require_mine("detach")
-        holding.require_held("detach")
-        if holding.depth > 1:
+        held = self._held
+        self._require_own("detach")
+        self._session.registry.require_held(held, "detach")
+        if held.depth > 1:
             raise RedlockError(
-                f"cannot detach the lock on {holding.shown}: it was entered {holding.depth} times, and the blocks "
-                "around this one would go on without it; detach the lease of the outermost"
+                f"cannot detach the lock on {held.names_repr}: it was entered {held.depth} times, and the outer blocks "
+                "would continue without it. Detach the outermost lease"
             )
-        now = holding.keeper.now()
+        context = held.context
+        now = context.now()
         detached = Detached(
-            namespace=holding.keeper.settings.namespace,
-            kind=holding.claim.kind,
-            details=holding.claim.details(),
-            names=list(holding.claim.names),
-            token=holding.token.decode(),
-            fence=holding.fence,
-            ttl=holding.ttl,
-            renew=holding.renews,
-            max_hold=holding.cap_left(now),
-            hold_at_least=holding.kept_for(now),
-            retry_failed=holding.retry_failed,
-            # One that came from elsewhere and was never confirmed here has no deadline that could be read.
-            until=holding.until if holding.confirmed else 0.0,
-            clock=holding.keeper.world.clock() if holding.confirmed else None,
+            namespace=context.settings.namespace,
+            kind=held.kind.label,
+            details=held.kind.details(),
+            names=list(held.kind.names),
+            token=held.token.decode(),
+            fence=held.fence,
+            ttl=held.ttl,
+            renew=held.renews,
+            max_hold=held.cap_left(now),
+            min_hold=held.min_hold_left(now),
+            takeover_delay=held.takeover_delay,
+            retry_failed=held.retry_failed,
+            # A lease that came from elsewhere and was never confirmed here has no deadline that could be read.
+            until=held.until if held.confirmed else 0.0,
+            clock=context.environment.clock() if held.confirmed else None,
         )
-        holding.hand_on()
+        self._session.registry.detach(held)
         return detached.write()
 
-    def _begin(self) -> None:
-        """The one block under it begins."""
-        self._require_mine("enter")
-        self._holding.require_held("enter")
-        if self._entered:
-            # The end of either block would give the lock back, and leave the other without it.
-            raise RedlockError(
-                f"a block under this lease on {self._holding.shown} was entered before: one block for each lease"
-            )
-        self._entered = True
+    # The block
 
     async def __aenter__(self) -> Self:
-        await self._confirm()
-        self._enter()
-        return self
-
-    async def _confirm(self) -> None:
-        """Before a block under a lease that came from elsewhere: whether it is held still, only the masters know."""
-        if self._hearsay:
-            holding = self._holding
-            # One that is not renewed ends when it would have ended: it is only looked at, where its end is known here.
-            await self._ask(0.0 if holding.confirmed and not holding.renews else holding.ttl)
-
-    def _enter(self) -> None:
+        await self._verify()
         self._begin()
-        self._body = Body(self._holding, self._leave)
-        self._body.enter()
+        self._block = GuardedBlock(self._held)
+        return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._body is not None  # noqa: S101 - it was entered
-        await self._body.leave(exc_type, exc, traceback)
+        await self._leave(exc)
+
+    async def _verify(self) -> None:
+        """Ask the nodes whether a lease that came from elsewhere is still held, before a block under it."""
+        if self._unverified:
+            held = self._held
+            # If it is not renewed, it ends when it would have ended: it is only checked, if its end is known here.
+            await self._extend(0.0 if held.confirmed and not held.renews else held.ttl)
+
+    def _enter_new(self) -> asyncio.Task[object] | None:
+        """Begin the one block under a lease that was acquired just now; return its task."""
+        self._entered = True
+        self._block = block = GuardedBlock(self._held)
+        return block.task
+
+    def _leave(self, exc: BaseException | None) -> Awaitable[None]:
+        """End the block; return what releases the lease."""
+        assert self._block is not None  # noqa: S101 - it was entered
+        return self._block.leave(exc, self._release_after_block)
+
+    def _begin(self) -> None:
+        """Begin the one block under the lease."""
+        self._require_own("enter")
+        self._session.registry.require_held(self._held, "enter")
+        if self._entered:
+            # The end of either block would release the lock, and leave the other without it.
+            raise RedlockError(
+                f"this lease on {self._held.names_repr} was already entered. Acquire a new one for each `async with`"
+            )
+        self._entered = True
+
+    def _release_after_block(self) -> Awaitable[None] | None:
+        """Release, unless it was released within the block; raise LockLost if it was lost."""
+        held, registry = self._held, self._session.registry
+        if held.phase is HELD and not self._released:
+            return self.release()
+        registry.check(held)
+        if held.phase is Phase.LOST:
+            registry.invalidate(held)
+            registry.require_held(held, "release")
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class Detached:
-    """What `Lease.detach` writes."""
-
-    kind: str
-    names: list[str]
-    details: dict[str, object]
-    token: str
-    fence: int | None
-    ttl: float
-    renew: bool
-    max_hold: float | None
-    hold_at_least: float
-    retry_failed: bool
-    """What is left of the options, at most; what was over when it was written is 0."""
-    namespace: str
-    until: float
-    """The deadline, on the clock that is named."""
-    clock: str | None
-
-    def __post_init__(self) -> None:
-        if not (
-            isinstance(self.kind, str)
-            and isinstance(self.details, dict)
-            and isinstance(self.names, list)
-            and self.names
-            and all(isinstance(name, str) for name in self.names)
-            and isinstance(self.token, str)
-            and (self.fence is None or (type(self.fence) is int and 0 < self.fence < 2**63))
-            and isinstance(self.ttl, float | int)
-            and isinstance(self.renew, bool)
-            and (self.max_hold is None or isinstance(self.max_hold, float | int))
-            and isinstance(self.hold_at_least, float | int)
-            and isinstance(self.retry_failed, bool)
-            and isinstance(self.namespace, str)
-            and isinstance(self.until, float | int)
-            and math.isfinite(self.until)
-        ):
-            raise TypeError
-        self.token.encode()
-
-    def readable(self, world: World) -> bool:
-        """Whether the deadline can be read on our clock."""
-        return self.clock is not None and self.clock == world.clock()
-
-    def write(self) -> str:
-        """As one word."""
-        return FORMAT + base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode()
+L = TypeVar("L", bound=Lease)
 
 
-def read_detached(text: str) -> Detached:
-    """What `Lease.detach` wrote, or a ConfigurationError."""
-    try:
-        head, dot, body = text.partition(".")
-        return Detached(**json.loads(base64.urlsafe_b64decode(body if head + dot == FORMAT else "")))
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise ConfigurationError(f"not a text that Lease.detach() returned: {shown(text)}") from None
+class Acquirable(Generic[L]):
+    """The `async with` block of a lock, which one task or several may enter, each with a lease of its own."""
+
+    __slots__ = ("_entered",)
+
+    _entered: dict[asyncio.Task[object] | None, list[L]]
+
+    async def acquire(self) -> L:
+        """Return a lease."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> L:
+        lease = await self.acquire()
+        task = lease._enter_new()  # noqa: SLF001 - the two halves of one block
+        self._entered.setdefault(task, []).append(lease)
+        return lease
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lease = self._left()
+        if lease is None:
+            raise_or_note(RedlockError(f"{self!r} was left by a task that did not enter it"), exc)
+        else:
+            await lease._leave(exc)  # noqa: SLF001 - the two halves of one block
+
+    def _left(self) -> L | None:
+        """Return the lease whose block is being left: this task's last one; None if that is unknown."""
+        if len(self._entered) == 1:
+            (task,) = self._entered  # if another task than this one has entered it, the block reports the misuse
+        else:
+            task = asyncio.current_task()
+            if task not in self._entered:
+                return None
+        leases = self._entered[task]
+        lease = leases.pop()
+        if not leases:
+            del self._entered[task]
+        return lease
+
+
+def _log_dropped(session: Session, what: str) -> None:
+    """Log a dropped lease, because Python hides ResourceWarning by default: one line a minute for each client."""
+    now = session.context.now()
+    last, unlogged = _dropped.get(session, (-math.inf, 0))
+    if now - last < LOG_PAUSE:
+        _dropped[session] = last, unlogged + 1
+        return
+    _dropped[session] = now, 0
+    more = f" ({unlogged} more since the last such line)" if unlogged else ""
+    logger.warning(
+        "redlock: %s. Keep the lease as long as you need the lock, as in `lease = await lock.try_acquire()`, or use "
+        "`async with`%s",
+        what,
+        more,
+    )

@@ -1,7 +1,7 @@
-"""What is measured of a client, for every exporter alike: names, units, buckets, and what each event adds to which.
+"""The metrics of a client, for every exporter: names, units, buckets, and the samples that each event adds.
 
-It knows no metrics library. Names are OpenTelemetry's; an exporter to another system spells them in that system's way.
-No label is ever a lock's name: names are without bound.
+It must not import a metrics library. Names are in OpenTelemetry's form; other exporters convert them. No label is a
+lock's name, because the number of names is unbounded.
 """
 
 from __future__ import annotations
@@ -15,149 +15,159 @@ from redlock_async.events import Listener, Reason
 
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 HOLDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-ANSWERS_TAKE = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 RATIOS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measure:
+class Metric:
     """One metric."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
     unit: str
-    """By UCUM: 's', '1' for a ratio; what is counted in braces."""
+    """In UCUM: 's', '1' for a ratio, or the counted thing in braces."""
     description: str
     labels: tuple[str, ...] = ()
-    """Besides `client`, which every metric has."""
+    """The labels, without `client`, which every metric has."""
     buckets: tuple[float, ...] = ()
 
 
-ACQUIRE = Measure(
+ACQUIRE = Metric(
     "redlock.acquire.duration",
     "histogram",
     "s",
-    "How long acquiring took, by how it ended.",
+    "Duration of acquires, by outcome.",
     ("lock", "outcome"),
     WAITS,
 )
-HOLD = Measure(
-    "redlock.hold.duration", "histogram", "s", "How long a lease was held, by how it ended.", ("lock", "outcome"), HOLDS
-)
-LEFT = Measure(
-    "redlock.lease.left_ratio",
+HOLD = Metric("redlock.hold.duration", "histogram", "s", "Duration of leases, by outcome.", ("lock", "outcome"), HOLDS)
+LEFT = Metric(
+    "redlock.lease.remaining_ratio",
     "histogram",
     "1",
-    "How much of its ttl a lease had left when it was renewed or released: near 0 it was nearly lost.",
+    "Part of the ttl that was left when a lease was renewed or released. Near 0: it was almost lost.",
     ("lock",),
     RATIOS,
 )
-REFUSALS = Measure("redlock.refusals", "counter", "{attempt}", "Attempts that found the lock held.", ("lock",))
-RENEWALS = Measure(
-    "redlock.renewals", "counter", "{renewal}", "Renewals, by whether enough masters confirmed.", ("lock", "outcome")
+REFUSALS = Metric("redlock.refusals", "counter", "{attempt}", "Attempts that found the lock held.", ("lock",))
+RENEWALS = Metric(
+    "redlock.renewals", "counter", "{renewal}", "Renewals, by whether a quorum confirmed them.", ("lock", "outcome")
 )
-LOSSES = Measure("redlock.losses", "counter", "{lease}", "Leases that ended while held.", ("lock", "reason"))
-UNCONFIRMED = Measure(
+LOSSES = Metric("redlock.losses", "counter", "{lease}", "Leases that ended while held, by reason.", ("lock", "reason"))
+UNCONFIRMED = Metric(
     "redlock.releases.unconfirmed",
     "counter",
     "{release}",
-    "Releases that too few masters confirmed: keys may stay until their ttl.",
+    "Releases that too few nodes confirmed: keys may stay until their ttl.",
     ("lock",),
 )
-REPAIRS = Measure("redlock.node.repairs", "counter", "{key}", "Keys of held leases that a node had lost.", ("node",))
-OUTAGES = Measure("redlock.node.outages", "counter", "{outage}", "How often a node was given up.", ("node",))
-HOLD_OUTS = Measure(
-    "redlock.node.hold_outs", "counter", "{hold_out}", "How often a node came back without its data.", ("node",)
+REPAIRS = Metric(
+    "redlock.node.repairs", "counter", "{key}", "Keys of held leases that a node had lost and stores again.", ("node",)
 )
-ANSWERS = Measure(
-    "redlock.node.answers", "counter", "{answer}", "What nodes said to commands.", ("node", "operation", "verdict")
+OUTAGES = Metric("redlock.node.outages", "counter", "{outage}", "Times that a node went down.", ("node",))
+QUARANTINES = Metric(
+    "redlock.node.quarantines",
+    "counter",
+    "{quarantine}",
+    "Times that a node was quarantined because it may have forgotten leases.",
+    ("node",),
 )
-ANSWER_TIME = Measure(
-    "redlock.node.answer.duration",
+REPLIES = Metric(
+    "redlock.node.replies",
+    "counter",
+    "{reply}",
+    "Replies of nodes to commands, by outcome.",
+    ("node", "operation", "outcome"),
+)
+REPLY_TIME = Metric(
+    "redlock.node.reply.duration",
     "histogram",
     "s",
-    "How long a node took to answer, or until it was given up.",
+    "Time until a node replied or timed out.",
     ("node", "operation", "error"),
-    ANSWERS_TAKE,
+    REPLY_BUCKETS,
 )
 
-HELD = Measure("redlock.leases.held", "gauge", "{lease}", "Leases held now.")
-WAITERS = Measure("redlock.waiters", "gauge", "{task}", "Tasks that wait for a lock now.")
-NODES = Measure("redlock.nodes.configured", "gauge", "{node}", "Masters the client was given.")
-NEEDED = Measure("redlock.nodes.needed", "gauge", "{node}", "Masters that must be up: the quorum.")
-NODES_UP = Measure("redlock.nodes.up", "gauge", "{node}", "Masters that are connected and may vote.")
-NODE_UP = Measure("redlock.node.up", "gauge", "{node}", "Whether that node is connected and may vote.", ("node",))
-NODE_HELD_OUT = Measure(
-    "redlock.node.held_out",
+HELD = Metric("redlock.leases.held", "gauge", "{lease}", "Leases that are held now.")
+WAITERS = Metric("redlock.waiters", "gauge", "{task}", "Tasks that are waiting for a lock now.")
+NODES = Metric("redlock.nodes.configured", "gauge", "{node}", "Nodes that the client is configured with.")
+QUORUM = Metric("redlock.nodes.quorum", "gauge", "{node}", "Votes that a lock needs.")
+NODES_UP = Metric("redlock.nodes.up", "gauge", "{node}", "Nodes that are connected and can vote.")
+NODE_UP = Metric("redlock.node.up", "gauge", "{node}", "Whether the node is connected and can vote.", ("node",))
+NODE_QUARANTINED = Metric(
+    "redlock.node.quarantined",
     "gauge",
     "{node}",
-    "Whether that node is held out of the vote: it lost its data.",
+    "Whether the node is quarantined: it lost its data, and its vote does not count yet.",
     ("node",),
 )
 
-MEASURES = (
+METRICS = (
     *(ACQUIRE, HOLD, LEFT, REFUSALS, RENEWALS, LOSSES, UNCONFIRMED),
-    *(REPAIRS, OUTAGES, HOLD_OUTS, ANSWERS, ANSWER_TIME),
-    *(HELD, WAITERS, NODES, NEEDED, NODES_UP, NODE_UP, NODE_HELD_OUT),
+    *(REPAIRS, OUTAGES, QUARANTINES, REPLIES, REPLY_TIME),
+    *(HELD, WAITERS, NODES, QUORUM, NODES_UP, NODE_UP, NODE_QUARANTINED),
 )
 
-Reading = tuple[Measure, float, tuple[str, ...]]
-"""What to add to a metric, and its labels besides `client`."""
+Sample = tuple[Metric, float, tuple[str, ...]]
+"""A metric, the amount to add to it, and its labels without `client`."""
 
-ENDS_OF_ACQUIRE = frozenset({"acquired", "timeout", "unavailable", "cancelled", "failed"})
+ENDS_OF_ACQUIRE = frozenset({"acquired", "timeout", "busy", "unavailable", "cancelled", "failed"})
 COUNTED = {
-    "refused": (REFUSALS, ()),
+    "contended": (REFUSALS, ()),
     "extended": (RENEWALS, ("extended",)),
     "extend_failed": (RENEWALS, ("failed",)),
     "release_unconfirmed": (UNCONFIRMED, ()),
+    "hold_unconfirmed": (UNCONFIRMED, ()),
 }
-COUNTED_BY_NODE = {"repaired": REPAIRS, "node_down": OUTAGES, "node_held_out": HOLD_OUTS}
+COUNTED_BY_NODE = {"repaired": REPAIRS, "node_down": OUTAGES, "node_quarantined": QUARANTINES}
 
 
-def readings(event: Event) -> Iterator[Reading]:
-    """What an event adds."""
-    if event.kind == "answered":
-        return _of_answers(event)
+def samples(event: Event) -> Iterator[Sample]:
+    """Iterate over the samples that an event adds."""
+    if event.kind == "node_replies":
+        return _of_replies(event)
     return _of_lease(event) if event.node is None else _of_node(event, event.node)
 
 
-def _of_answers(event: Event) -> Iterator[Reading]:
+def _of_replies(event: Event) -> Iterator[Sample]:
     operation = event.operation or ""
-    for node, verdict, seconds in event.answers:
-        yield ANSWERS, 1, (node, operation, verdict)
+    for node, outcome, seconds in event.node_replies:
+        yield REPLIES, 1, (node, operation, outcome)
         if seconds is not None:
-            yield ANSWER_TIME, seconds, (node, operation, verdict if verdict in {"failed", "timed_out"} else "")
+            yield REPLY_TIME, seconds, (node, operation, outcome if outcome in {"failed", "timed_out"} else "")
 
 
-def _of_node(event: Event, node: str) -> Iterator[Reading]:
+def _of_node(event: Event, node: str) -> Iterator[Sample]:
     if event.kind in COUNTED_BY_NODE:
         yield COUNTED_BY_NODE[event.kind], 1, (node,)
-    else:  # it is up: from here on it counts
-        for measure in COUNTED_BY_NODE.values():
-            yield measure, 0, (node,)
+    else:  # the node is up: start its counters at 0
+        for metric in COUNTED_BY_NODE.values():
+            yield metric, 0, (node,)
 
 
-def _of_lease(event: Event) -> Iterator[Reading]:
-    kind, lock = event.kind, event.lock or ""
+def _of_lease(event: Event) -> Iterator[Sample]:
+    kind, lock = event.kind, event.lock_kind or ""
     if kind in ENDS_OF_ACQUIRE:
         yield ACQUIRE, event.seconds or 0.0, (lock, kind)
     elif kind in COUNTED:
-        measure, outcome = COUNTED[kind]
-        yield measure, 1, (lock, *outcome)
+        metric, outcome = COUNTED[kind]
+        yield metric, 1, (lock, *outcome)
     elif kind == "lost":
         yield LOSSES, 1, (lock, event.reason or "")
-    if kind == "released" or (kind == "lost" and event.reason != "gone"):  # that one had been reported as released
+    # A lease whose loss shows at its release has been counted as released already.
+    if kind == "released" or (kind == "lost" and event.reason != "missing_at_release"):
         yield HOLD, event.seconds or 0.0, (lock, kind)
-    if event.left is not None and event.ttl:
-        yield LEFT, event.left / event.ttl, (lock,)
+    if event.remaining is not None and event.ttl:
+        yield LEFT, event.remaining / event.ttl, (lock,)
 
 
-def begun(measure: Measure, labels: tuple[str, ...]) -> Iterator[tuple[Measure, tuple[str, ...]]]:
-    """What counts from 0 as soon as there is a first reading of that.
+def zero_series(metric: Metric, labels: tuple[str, ...]) -> Iterator[tuple[Metric, tuple[str, ...]]]:
+    """Iterate over the counters that start at 0 with the first sample of `metric`.
 
-    A series that begins with its first loss is, to whoever looks for increases, one that never increased.
+    If a series began with its first loss, a query for increases would not see that loss.
     """
-    if measure is ACQUIRE:
+    if metric is ACQUIRE:
         lock = labels[0]
         yield REFUSALS, (lock,)
         yield UNCONFIRMED, (lock,)
@@ -167,67 +177,70 @@ def begun(measure: Measure, labels: tuple[str, ...]) -> Iterator[tuple[Measure, 
             yield LOSSES, (lock, reason)
 
 
-def gauges(statistics: Statistics) -> Iterator[Reading]:
-    """What is so at this moment. Nothing is said of the nodes of a client that is not in use: nobody has asked them."""
+def gauges(statistics: Statistics) -> Iterator[Sample]:
+    """Iterate over the current gauges; without the nodes' while the client is unused."""
     yield HELD, statistics.held, ()
     yield WAITERS, statistics.waiting, ()
     yield NODES, statistics.nodes, ()
-    yield NEEDED, statistics.needed, ()
-    if statistics.states:
+    yield QUORUM, statistics.quorum, ()
+    if statistics.node_states:
         yield NODES_UP, statistics.nodes_up, ()
-    for node, state in statistics.states.items():
+    for node, state in statistics.node_states.items():
         yield NODE_UP, int(state == "up"), (node,)
-        yield NODE_HELD_OUT, int(state == "held_out"), (node,)
+        yield NODE_QUARANTINED, int(state == "quarantined"), (node,)
 
 
 class Observed(Protocol):
-    """A client, be it for coroutines or for threads."""
+    """A client, for coroutines or for threads."""
 
-    def on_event(self, callback: Listener, *, answers: bool) -> Callable[[], None]:
-        """Call that with every event."""
+    def on_event(self, callback: Listener, *, node_replies: bool) -> Callable[[], None]:
+        """Call a function with every event."""
         ...
 
     def statistics(self) -> Statistics:
-        """Counters and gauges."""
+        """Return the counters and the gauges."""
         ...
 
 
 class Exporter:
-    """What exporters have in common: the clients they are told of, each under a name of its own."""
+    """The base of all exporters: it keeps the clients, each under a unique name."""
 
-    def __init__(self, *, nodes: bool) -> None:
-        self._nodes = nodes
+    def __init__(self, *, per_node: bool) -> None:
+        self._per_node = per_node
         self._closed = False
         self._clients: dict[str, tuple[Observed, Callable[[], None]]] = {}
 
     def add(self, redlock: Observed, client: str = "default") -> None:
-        """Export that one's metrics, with `client` as a label that tells it from the others of this process."""
+        """Export the metrics of a client, labelled with the name `client`, which must be unique in this exporter.
+
+        Raises ConfigurationError if the name is taken, or the exporter is closed.
+        """
         if self._closed:
-            raise ConfigurationError("this exporter was closed: make another one")
+            raise ConfigurationError("cannot add a client to a closed exporter: create another exporter")
         if client in self._clients:
-            raise ConfigurationError(f"a client is exported as {client!r} already: give each a name of its own")
-        end = redlock.on_event(self._listener(client), answers=self._nodes)
-        self._clients[client] = (redlock, end)
+            raise ConfigurationError(f"a client is already exported as {client!r}: pass another name as `client`")
+        unsubscribe = redlock.on_event(self._listener(client), node_replies=self._per_node)
+        self._clients[client] = (redlock, unsubscribe)
 
     def remove(self, client: str = "default") -> None:
-        """Stop exporting that one; what was counted stays until `close`."""
+        """Stop listening to a client; its totals stay until `close`. Raises ConfigurationError if it is unknown."""
         if client not in self._clients:
             raise ConfigurationError(f"no client is exported as {client!r}")
-        _, end = self._clients.pop(client)
-        end()
+        _, unsubscribe = self._clients.pop(client)
+        unsubscribe()
 
     def close(self) -> None:
-        """Stop exporting all of them, for good."""
+        """Stop exporting all clients. A closed exporter cannot be used again."""
         self._closed = True
         for client in tuple(self._clients):
             self.remove(client)
 
     def _listener(self, client: str) -> Callable[[Event], object]:
-        """What is called with that client's events."""
+        """Return the callback for the events of a client."""
         raise NotImplementedError
 
-    def _gauges(self) -> Iterator[tuple[str, Reading]]:
-        """Every client's gauges; may be called in any thread."""
+    def _gauges(self) -> Iterator[tuple[str, Sample]]:
+        """Iterate over the gauges of every client; any thread may call it."""
         for client, (redlock, _) in tuple(self._clients.items()):
-            for reading in gauges(redlock.statistics()):
-                yield client, reading
+            for sample in gauges(redlock.statistics()):
+                yield client, sample

@@ -1,4 +1,4 @@
-"""Metrics and spans of a client through the API of OpenTelemetry; what is measured is in `metrics`."""
+"""Metrics and spans of a client through the API of OpenTelemetry; `metrics` defines the metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from redlock_async import Event, __version__
-from redlock_async.metrics import ANSWER_TIME, ENDS_OF_ACQUIRE, MEASURES, Measure, begun, readings
+from redlock_async.metrics import ENDS_OF_ACQUIRE, METRICS, REPLY_TIME, Metric, samples, zero_series
 from redlock_async.metrics import Exporter as Base
 
 try:
@@ -20,18 +20,18 @@ except ModuleNotFoundError as exc:
 
 Attributes = dict[str, str | int | Sequence[str]]
 
-DATABASE: dict[Measure, str] = {ANSWER_TIME: "db.client.operation.duration"}
-"""What has a name in the semantic conventions for databases, and their attributes."""
+DATABASE: dict[Metric, str] = {REPLY_TIME: "db.client.operation.duration"}
+"""The metrics that have a name in the semantic conventions for databases."""
 
 FAULTS = frozenset({"unavailable", "failed", "lost"})
-"""What makes a span an error: contention does not."""
+"""The outcomes that make a span an error. Contention does not."""
 
 
 class Exporter(Base):
-    """Counts, times and traces what the clients do that it is told of; gauges are read at each collection.
+    """Counts, times and traces the locks of the clients that you `add`; reads their gauges at each collection.
 
-    One serves all the clients of a process. Without providers it uses the global ones. With `nodes=False` it does
-    without what each node answered, which is most of what exporting costs; with `spans=False` without spans.
+    One exporter serves all clients of a process. Without providers it uses the global ones. `per_node=False` leaves out
+    the replies of single nodes, which are most of the cost of exporting; `spans=False` leaves out the spans.
     """
 
     def __init__(
@@ -39,73 +39,73 @@ class Exporter(Base):
         meter_provider: MeterProvider | None = None,
         tracer_provider: TracerProvider | None = None,
         *,
-        nodes: bool = True,
+        per_node: bool = True,
         spans: bool = True,
     ) -> None:
-        super().__init__(nodes=nodes)
+        super().__init__(per_node=per_node)
         meter = get_meter("redlock_async", __version__, meter_provider)
-        self._histograms: dict[Measure, Histogram] = {}
-        self._totals: dict[tuple[str, Measure, tuple[str, ...]], float] = {}
-        """What the counters have come to. Read when it is collected: to add to an instrument would cost more each time
-        than all else that is done about an event."""
-        for measure in MEASURES:
-            name, unit, description = DATABASE.get(measure, measure.name), measure.unit, measure.description
-            if measure.kind == "histogram":
-                self._histograms[measure] = meter.create_histogram(
-                    name, unit, description, explicit_bucket_boundaries_advisory=measure.buckets
+        self._histograms: dict[Metric, Histogram] = {}
+        self._totals: dict[tuple[str, Metric, tuple[str, ...]], float] = {}
+        """The values of the counters, read at each collection. Adding to an instrument for every event would cost more
+        than the rest of the listener."""
+        for metric in METRICS:
+            name, unit, description = DATABASE.get(metric, metric.name), metric.unit, metric.description
+            if metric.kind == "histogram":
+                self._histograms[metric] = meter.create_histogram(
+                    name, unit, description, explicit_bucket_boundaries_advisory=metric.buckets
                 )
-            elif measure.kind == "counter":
-                meter.create_observable_counter(name, [partial(self._total, measure)], unit, description)
+            elif metric.kind == "counter":
+                meter.create_observable_counter(name, [partial(self._total, metric)], unit, description)
             else:
-                meter.create_observable_gauge(name, [partial(self._gauge, measure)], unit, description)
+                meter.create_observable_gauge(name, [partial(self._gauge, metric)], unit, description)
         self._tracer = get_tracer("redlock_async", __version__, tracer_provider) if spans else None
 
     def close(self) -> None:
-        """Stop exporting: the instruments stay, without values, for the API cannot take one back."""
+        """Stop exporting. The instruments stay, without values, because the API cannot remove one."""
         super().close()
         self._totals.clear()
 
-    def _total(self, wanted: Measure, _options: CallbackOptions) -> Iterable[Observation]:
-        for (client, measure, labels), total in tuple(self._totals.items()):
-            if measure is wanted:
-                yield Observation(total, _attributes(measure, client, labels))
+    def _total(self, wanted: Metric, _options: CallbackOptions) -> Iterable[Observation]:
+        for (client, metric, labels), total in tuple(self._totals.items()):
+            if metric is wanted:
+                yield Observation(total, _attributes(metric, client, labels))
 
-    def _gauge(self, wanted: Measure, _options: CallbackOptions) -> Iterable[Observation]:
-        for client, (measure, value, labels) in self._gauges():
-            if measure is wanted:
-                yield Observation(value, _attributes(measure, client, labels))
+    def _gauge(self, wanted: Metric, _options: CallbackOptions) -> Iterable[Observation]:
+        for client, (metric, value, labels) in self._gauges():
+            if metric is wanted:
+                yield Observation(value, _attributes(metric, client, labels))
 
     def _listener(self, client: str) -> Callable[[Event], object]:
-        known: dict[tuple[Measure, tuple[str, ...]], Attributes] = {}
+        known: dict[tuple[Metric, tuple[str, ...]], Attributes] = {}
         totals, histograms = self._totals, self._histograms
 
         def listen(event: Event) -> None:
-            for measure, value, labels in readings(event):
-                if measure.kind == "counter":
-                    key = (client, measure, labels)
+            for metric, value, labels in samples(event):
+                if metric.kind == "counter":
+                    key = (client, metric, labels)
                     totals[key] = totals.get(key, 0) + value
                 else:
-                    attributes = known.get((measure, labels))
+                    attributes = known.get((metric, labels))
                     if attributes is None:
-                        attributes = known[measure, labels] = _attributes(measure, client, labels)
-                        for other, its_labels in begun(measure, labels):
-                            totals.setdefault((client, other, its_labels), 0)
-                    histograms[measure].record(value, attributes)
+                        attributes = known[metric, labels] = _attributes(metric, client, labels)
+                        for counter, counter_labels in zero_series(metric, labels):
+                            totals.setdefault((client, counter, counter_labels), 0)
+                    histograms[metric].record(value, attributes)
             if event.kind in SPANS and self._tracer is not None:
                 self._trace(event, client)
 
         return listen
 
     def _trace(self, event: Event, client: str) -> None:
-        """The span of something that is over: in the trace of the task that waited, or gives the lease back."""
-        assert self._tracer is not None  # noqa: S101 - asked by the caller
-        if event.reason == "gone":
-            return  # its span ended with the release that found it gone
+        """Record the span of an acquire or a lease that ended, in the trace of the task that waited or releases."""
+        assert self._tracer is not None  # noqa: S101 - checked by the caller
+        if event.reason == "missing_at_release":
+            return  # its span ended with the release
         ended = time.time_ns()
         attributes: Attributes = {
             "redlock.client": client,
             "redlock.names": event.names,
-            "redlock.lock": event.lock or "",
+            "redlock.lock": event.lock_kind or "",
             "redlock.outcome": event.kind,
         }
         if event.holder is not None:
@@ -116,7 +116,7 @@ class Exporter(Base):
             attributes["error.type"] = type(event.error).__name__
         span = self._tracer.start_span(
             SPANS[event.kind],
-            # A loss is noticed by a timer, which belongs to no task's trace.
+            # A timer notices a loss, and belongs to no task's trace.
             context=Context() if event.kind == "lost" else None,
             kind=SpanKind.CLIENT if event.kind in ENDS_OF_ACQUIRE else SpanKind.INTERNAL,
             attributes=attributes,
@@ -128,14 +128,14 @@ class Exporter(Base):
 
 
 SPANS = dict.fromkeys(ENDS_OF_ACQUIRE, "redlock acquire") | dict.fromkeys(("released", "lost"), "redlock hold")
-"""The events that end something, and what it was."""
+"""The name of the span that an event ends."""
 
 
-def _attributes(measure: Measure, client: str, labels: tuple[str, ...]) -> Attributes:
-    """Labels as attributes, by the semantic conventions where there is a name for one."""
-    given = dict(zip(measure.labels, labels, strict=True))
+def _attributes(metric: Metric, client: str, labels: tuple[str, ...]) -> Attributes:
+    """Convert labels to attributes, named by the semantic conventions where these have a name."""
+    given = dict(zip(metric.labels, labels, strict=True))
     attributes: Attributes = {"redlock.client": client}
-    if measure in DATABASE:
+    if metric in DATABASE:
         attributes["db.system.name"] = "redis"
         attributes["db.operation.name"] = given.pop("operation")
         if error := given.pop("error"):

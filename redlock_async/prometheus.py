@@ -1,11 +1,11 @@
-"""Metrics of a client in a registry of prometheus_client; what is measured is in `metrics`."""
+"""Metrics of a client in a registry of prometheus_client; `metrics` defines the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from redlock_async import Event
-from redlock_async.metrics import MEASURES, Measure, begun, readings
+from redlock_async.metrics import METRICS, Metric, samples, zero_series
 from redlock_async.metrics import Exporter as Base
 
 try:
@@ -17,27 +17,28 @@ except ModuleNotFoundError as exc:
 
 
 class Exporter(Base):
-    """Counts and times what the clients do that it is told of, and reads their gauges at each scrape.
+    """Counts and times the locks of the clients that you `add`, and reads their gauges at each scrape.
 
-    One serves all the clients of a process. Clients are added and removed on their event loop; a scrape may come in any
-    thread. With `nodes=False` it does without what each node answered, which is most of what exporting costs.
+    One exporter serves all clients of a process. Add and remove a client on its event loop; a scrape may run in any
+    thread. `per_node=False` leaves out the replies of single nodes, which are most of the cost of exporting. Raises
+    ValueError if the registry has these metrics already.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY, *, nodes: bool = True) -> None:
-        super().__init__(nodes=nodes)
+    def __init__(self, registry: CollectorRegistry = REGISTRY, *, per_node: bool = True) -> None:
+        super().__init__(per_node=per_node)
         self._registry = registry
-        self._instruments: dict[Measure, Counter | Histogram] = {}
+        self._instruments: dict[Metric, Counter | Histogram] = {}
         try:
-            for measure in MEASURES:
-                if measure.kind != "gauge":
-                    self._instruments[measure] = _instrument(measure, registry)
+            for metric in METRICS:
+                if metric.kind != "gauge":
+                    self._instruments[metric] = _instrument(metric, registry)
             registry.register(self)
         except ValueError:
             self._unregister()
             raise
 
     def close(self) -> None:
-        """Stop exporting, and take all of it out of the registry."""
+        """Stop exporting, and remove all metrics from the registry."""
         if not self._closed:
             super().close()
             self._unregister()
@@ -49,54 +50,54 @@ class Exporter(Base):
         self._instruments.clear()
 
     def _listener(self, client: str) -> Callable[[Event], object]:
-        bound: dict[tuple[Measure, tuple[str, ...]], Callable[[float], None]] = {}
+        bound: dict[tuple[Metric, tuple[str, ...]], Callable[[float], None]] = {}
 
         def listen(event: Event) -> None:
-            for measure, value, labels in readings(event):
-                add = bound.get((measure, labels))
+            for metric, value, labels in samples(event):
+                add = bound.get((metric, labels))
                 if add is None:
-                    add = bound[measure, labels] = self._bind(measure, (client, *labels))
-                    for other, its_labels in begun(measure, labels):
-                        self._instruments[other].labels(client, *its_labels)
+                    add = bound[metric, labels] = self._bind(metric, (client, *labels))
+                    for counter, counter_labels in zero_series(metric, labels):
+                        self._instruments[counter].labels(client, *counter_labels)
                 add(value)
 
         return listen
 
-    def _bind(self, measure: Measure, labels: tuple[str, ...]) -> Callable[[float], None]:
-        instrument = self._instruments[measure]
+    def _bind(self, metric: Metric, labels: tuple[str, ...]) -> Callable[[float], None]:
+        instrument = self._instruments[metric]
         if isinstance(instrument, Histogram):
             return instrument.labels(*labels).observe
         return instrument.labels(*labels).inc
 
-    # What a registry wants of a collector
+    # The interface of a collector
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The gauges, without values."""
+        """Return the gauges without values."""
         return _families().values()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges, as they are now."""
+        """Iterate over the gauges with their current values."""
         families = _families()
-        for client, (measure, value, labels) in self._gauges():
-            families[measure].add_metric([client, *labels], value)
+        for client, (metric, value, labels) in self._gauges():
+            families[metric].add_metric([client, *labels], value)
         yield from families.values()
 
 
-def spelled(measure: Measure) -> str:
-    """A metric's name here, without the `_total` that a counter has besides."""
-    return measure.name.replace(".", "_") + ("_seconds" if measure.unit == "s" else "")
+def prometheus_name(metric: Metric) -> str:
+    """Return a metric's name in Prometheus, without the `_total` that counters end with."""
+    return metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")
 
 
-def _families() -> dict[Measure, GaugeMetricFamily]:
+def _families() -> dict[Metric, GaugeMetricFamily]:
     return {
-        measure: GaugeMetricFamily(spelled(measure), measure.description, labels=["client", *measure.labels])
-        for measure in MEASURES
-        if measure.kind == "gauge"
+        metric: GaugeMetricFamily(prometheus_name(metric), metric.description, labels=["client", *metric.labels])
+        for metric in METRICS
+        if metric.kind == "gauge"
     }
 
 
-def _instrument(measure: Measure, registry: CollectorRegistry) -> Counter | Histogram:
-    name, labels = spelled(measure), ("client", *measure.labels)
-    if measure.kind == "histogram":
-        return Histogram(name, measure.description, labels, buckets=measure.buckets, registry=registry)
-    return Counter(name, measure.description, labels, registry=registry)
+def _instrument(metric: Metric, registry: CollectorRegistry) -> Counter | Histogram:
+    name, labels = prometheus_name(metric), ("client", *metric.labels)
+    if metric.kind == "histogram":
+        return Histogram(name, metric.description, labels, buckets=metric.buckets, registry=registry)
+    return Counter(name, metric.description, labels, registry=registry)

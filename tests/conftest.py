@@ -1,26 +1,48 @@
-"""The servers that tests run against, chosen with --redlock-backend, and a report of every skip."""
+"""The servers that tests run against, chosen with --redlock-backend; a time limit for each test; a report of skips."""
 
 import asyncio
+import faulthandler
+import fcntl
 import os
 import random
+import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
+import warnings
 import zipfile
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NODES = 5
-SEED = int(os.environ.get("REDLOCK_SEED") or random.SystemRandom().randrange(10**9))
+_FRESH = os.environ.setdefault("REDLOCK_FRESH_SEED", str(random.SystemRandom().randrange(10**9)))  # for xdist's workers
+SEED = int(os.environ.get("REDLOCK_SEED") or _FRESH)
 """What this run's random schedules begin with; each run has a fresh one, and a failing one can be had again."""
 
 DOCKER_IMAGE = os.environ.get("REDLOCK_IMAGE", "redis:8-alpine")
-SERVER_FIXTURES = {"nodes", "cluster", "embedded"}
+TIME_LIMIT = 600
+"""Seconds for each of a test's setup, call and teardown: a hang must end, and a busy machine may take long.
+
+`@pytest.mark.time_limit(1200)` sets another limit."""
+
+LONGEST_FIRST = (
+    "simulation/test_schedules.py", "interop/test_interop.py", "redis/test_cli_leases.py", "redis/test_semaphore.py",
+    "redis/test_seam.py", "redis/test_cli_operators.py", "hostile/test_hostile_server.py", "redis/test_rwlock.py",
+    "redis/test_demo.py", "redis/test_faults.py", "proof/test_faults_run.py", "proof/test_fences_run.py",
+    "proof/test_terms_run.py", "simulation/test_waiters.py", "redis/test_cli_run.py", "redis/test_outage_errors.py",
+    "test_readme.py", "redis/test_restricted.py", "simulation/test_once.py", "redis/test_cli_passwords.py",
+    "simulation/test_fidelity.py", "redis/test_cli_bench.py", "redis/test_lock.py", "test_tutorial.py", "test_docs.py",
+    "redis/test_wheel.py", "fenced/test_adapters.py",
+)  # fmt: skip
+"""Files that take long, in the order in which they start, so that no process is left with a long one at the end."""
+
+SERVER_FIXTURES = {"nodes", "cluster", "new_cluster", "embedded"}
 
 
 def pytest_addoption(parser):
@@ -33,12 +55,30 @@ def pytest_addoption(parser):
         f"the {NODES} comma-separated URLs in $REDLOCK_TEST_NODES, emptied before each test; auto: "
         "external if that is set, else embedded",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="run what is marked `thorough`, all cases of what is marked `share`, and the searches for longer",
+    )
+    parser.addoption(
+        "--event-loop", choices=("asyncio", "uvloop"), default="asyncio", help="the event loop of this process"
+    )
 
 
 def pytest_configure(config):
     """Refuse an external backend that has too few servers before the first test does."""
+    if config.getoption("--event-loop") == "uvloop":
+        import uvloop  # noqa: PLC0415 - installed only for this
+
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Python 3.14 has factories instead
+            asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     if backend_of(config) == "external" and len(external_urls()) != NODES:
         raise pytest.UsageError(f"REDLOCK_TEST_NODES has {len(external_urls())} URLs; the tests need {NODES}")
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # Under nohup, or as a background job of a script. Children would inherit that, and those to which a test
+            # sends the signal would never end. A handler, unlike SIG_IGN, is reset to the default on exec.
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_report_header(config):
@@ -57,11 +97,111 @@ def seed():
     return SEED
 
 
-def pytest_collection_modifyitems(items):
-    """`-m "not redis"` leaves out every test that asks for servers."""
+@pytest.fixture(scope="session")
+def thorough(request):
+    """Whether to spend the time on the whole of a search, and not only on a share."""
+    return request.config.getoption("--thorough")
+
+
+def pytest_collection_modifyitems(config, items):
+    """`-m "not redis"` leaves out every test that asks for servers, without --thorough those marked so stay out.
+
+    The longest files come first.
+    """
     for item in items:
         if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.redis)
+    if not config.getoption("--thorough") and not any("::" in each for each in config.args):
+        out = set(left_out(items))
+        items[:] = [item for item in items if item not in out]
+        config.hook.pytest_deselected(items=list(out))
+    ranks = {ROOT / "tests" / name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+def left_out(items):
+    """Tests marked `thorough`; and of the cases of one marked `share(n)`, all but every n-th."""
+    seen = Counter()
+    for item in items:
+        share, name = item.get_closest_marker("share"), (item.path, item.originalname)
+        if item.get_closest_marker("thorough") or (share and seen[name] % share.args[0]):
+            yield item
+        seen[name] += 1
+
+
+# A test marked `alone` measures: while it runs, no other worker of pytest-xdist runs a test.
+
+TURNS = [Path(tempfile.gettempdir(), f"redlock-tests-{_FRESH}-{name}") for name in ("gate", "turn")]
+
+
+@contextmanager
+def turn(*, alone):
+    """Run beside other tests, or alone. Who waits to be alone holds the gate, so that the others let it pass."""
+    with TURNS[0].open("w") as gate, TURNS[1].open("w") as turns:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(turns, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Take turns with the other workers, if there are any."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+def pytest_unconfigure():
+    """Remove the files when all workers have ended."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        for path in TURNS:
+            path.unlink(missing_ok=True)
+
+
+# A test that hangs fails and is named. The kernel's timer is used instead of a thread, because forking a process with
+# threads is deprecated; and instead of a plugin, because the timer of tests/services/test_blocking.py has to fit in.
+
+
+@contextmanager
+def limited(item, phase):
+    """Fail the test if its phase takes too long. Tells again and again, in case a task swallows the failure."""
+    marker = item.get_closest_marker("time_limit")
+    seconds = marker.args[0] if marker else TIME_LIMIT
+
+    def fail(*_):
+        faulthandler.dump_traceback(sys.__stderr__)
+        pytest.fail(f"{item.nodeid}: {phase} did not end within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 10)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    """Limit the fixtures."""
+    with limited(item, "setup"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Limit the test."""
+    with limited(item, "the test"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Limit the end of the fixtures."""
+    with limited(item, "teardown"):
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -103,11 +243,11 @@ def connect(url):
     return redis.Redis.from_url(url, socket_timeout=5)
 
 
-def local_cluster(nodes):
+def local_cluster(nodes, **options):
     """A cluster of this machine, not yet started."""
     from redlock_async.testing import LocalCluster  # noqa: PLC0415 - the same
 
-    return LocalCluster(nodes=nodes)
+    return LocalCluster(nodes=nodes, **options)
 
 
 def server_of(backend):
@@ -141,6 +281,14 @@ def urls(request):
         started.start()
         yield list(started.urls)
         started.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_version(urls):
+    """The version of Redis that the servers are, or are compatible with, as (7, 2)."""
+    with connect(urls[0]) as client:
+        major, minor, *_ = client.info("server")["redis_version"].split(".")
+    return int(major), int(minor)
 
 
 def docker_urls():
@@ -191,16 +339,21 @@ def embedded(request):
 
 @pytest.fixture
 def cluster(embedded):  # noqa: ARG001 - it decides whether there is a cluster at all
-    """Five servers of this test's own, free to be killed, paused and cut."""
-    started = local_cluster(NODES)
-    started.start()
-    yield started
-    started.stop()
+    """Five servers of this test's own that have voted before, free to be killed, paused and cut."""
+    with local_cluster(NODES) as started:
+        yield started
+
+
+@pytest.fixture
+def new_cluster(embedded):  # noqa: ARG001 - as above
+    """Five servers of this test's own, on which no lock was ever taken."""
+    with local_cluster(NODES, new_cluster=True) as started:
+        yield started
 
 
 def run(*command):
     """What a command prints; its whole output if it fails."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()
 

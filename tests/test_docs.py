@@ -1,7 +1,8 @@
-"""The site of the pages builds without a warning, its links lead somewhere, and it needs nothing from elsewhere."""
+"""The documentation site builds without warnings, its links work, and it loads nothing from other hosts."""
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -16,16 +17,16 @@ import redlock_async.testing
 from redlock_async.testing import simulation
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 120.0
-"""Seconds a build may take on a busy machine; it takes four."""
+TIMEOUT = 120.0
+"""Seconds a build may take on a busy machine; normally it takes four."""
 
 FETCHED = {("link", "href"), ("script", "src"), ("img", "src"), ("iframe", "src")}
-"""What a browser loads by itself."""
+"""Attributes that a browser loads automatically."""
 
 
 @dataclass
 class Links(HTMLParser):
-    """What one page of the site can be led to, and where it leads."""
+    """The anchors of one page of the site, and its links."""
 
     page: Path
     anchors: set[str] = field(default_factory=set)
@@ -37,7 +38,7 @@ class Links(HTMLParser):
         self.feed(self.page.read_text("utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        """Note it."""
+        """Collect ids and links."""
         given = dict(attrs)
         self.anchors |= {given["id"]} if given.get("id") else set()
         for name in ("href", "src"):
@@ -48,14 +49,14 @@ class Links(HTMLParser):
 
 
 def build(folder, config=ROOT / "mkdocs.yml"):
-    """The finished build of the site, in that folder."""
+    """Build the site in that folder and return the finished process."""
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(folder)],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},  # a notice about the future of MkDocs, not about these pages
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 
@@ -71,19 +72,21 @@ def site(tmp_path_factory):
 
 
 def test_every_page_is_there(site):
-    """Each page of docs/, the README as the first, the changelog and the examples."""
+    """The site has each page of docs/, the README as the first page, the other files of the root, and the examples."""
     (folder,) = [page.parent for page in site if page.name == "404.html"]
     pages = {page.relative_to(folder).with_suffix("").as_posix() for page in site}
-    wanted = {page.stem for page in (ROOT / "docs").glob("*.md")} | {"index", "changelog", "404"}
+    wanted = {page.stem for page in (ROOT / "docs").glob("*.md")} | {
+        *("index", "changelog", "contributing", "security-policy", "examples/index", "404")
+    }
     assert pages == wanted | {f"examples/{page.stem}" for page in (ROOT / "examples").glob("*.py")}
 
 
-def test_links_lead_somewhere(site):
-    """Every link within the site leads to a file of it and, behind a #, to something with that id."""
+def test_links_work(site):
+    """Every link within the site leads to an existing file and anchor."""
     for page, links in site.items():
         for link in (*links.followed, *links.fetched):
             parts = urlsplit(link)
-            if parts.scheme or page.name == "404.html":  # the one page that is served from anywhere
+            if parts.scheme or page.name == "404.html":  # this page is served for any path
                 continue
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
             assert target.is_file(), f"{page.name}: {link}"
@@ -91,21 +94,36 @@ def test_links_lead_somewhere(site):
                 assert unquote(parts.fragment) in site[target].anchors, f"{page.name}: {link}"
 
 
-def test_nothing_is_fetched_from_elsewhere(site):
-    """No font, no script, no picture of another host: it reads the same without a network."""
+def test_nothing_is_loaded_from_other_hosts(site):
+    """Fonts, scripts and pictures are local, so the site works without a network."""
     assert [(page.name, each) for page, links in site.items() for each in links.fetched if urlsplit(each).netloc] == []
 
 
+def test_every_picture_has_both_themes_and_an_alternative_text(site):
+    """A picture is shown in the light or in the dark theme, and described for readers who cannot see it."""
+    shown = set()
+    for page in site:
+        for theme, source, alt in re.findall(
+            r'<img class="(\w+)" src="([^"]+)" alt="([^"]*)"', page.read_text("utf-8")
+        ):
+            assert source.endswith(f"-{theme}.svg"), f"{page.name}: {source}"
+            assert (page.parent / source).is_file(), f"{page.name}: {source}"
+            assert len(alt) > 60, f"{page.name}: {source}"
+            shown.add(Path(source).name)
+        assert "<picture>" not in page.read_text("utf-8"), page.name
+    assert shown == {picture.name for picture in (ROOT / "docs" / "pictures").iterdir()}
+
+
 def test_code_and_tables_are_rendered(site):
-    """No fence, no row of a table and no comment of ours is left in the text of a page."""
+    """No fence, table row or comment of ours is left in the text of a page."""
     for page in site:
         text = page.read_text("utf-8")
-        for left in ("```", "\n| ", "reference: redlock_async", "<p>:::"):
-            assert left not in text, f"{page.name}: {left}"
+        for markup in ("```", "\n| ", "reference: redlock_async", "<p>:::"):
+            assert markup not in text, f"{page.name}: {markup}"
 
 
 def test_every_public_name_is_in_the_reference(site):
-    """Each has its place on the page, and its row in the tables that GitHub shows."""
+    """Each public name has an anchor on the page, and a row in the tables that GitHub shows."""
     (page,) = [page for page in site if page.name == "api.html"]
     shown = (ROOT / "docs" / "api.md").read_text("utf-8")
     for module in (redlock_async, redlock_async.testing, simulation):
@@ -116,8 +134,8 @@ def test_every_public_name_is_in_the_reference(site):
                 assert f"{module.__name__}.{name}" in site[page].anchors, name
 
 
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
-    """The same build, of pages of which one links to a section that is not there."""
+def test_a_broken_link_fails_the_build(tmp_path):
+    """The build fails if a page links to a missing section."""
     pages = tmp_path / "docs"
     pages.mkdir()
     (pages / "faq.md").write_text("# Questions\n\n[away](../README.md#nowhere)\n", "utf-8")

@@ -1,6 +1,8 @@
-"""What users write, for mypy --strict and pyright: nothing here runs, and each type must be the one asserted."""
+"""Samples of user code for mypy --strict and pyright: they must infer each asserted type, and reject each marked line.
 
-# An ignore that nothing needs is an error for both checkers, so what must be refused can be written down, too.
+Nothing here runs. `# type: ignore[...]` marks a line that both must reject: an unused ignore is an error for either.
+"""
+
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
@@ -13,22 +15,23 @@ from typing import Annotated, Any, Literal, Unpack, assert_type
 from aiohttp import web
 from fastapi import Depends, FastAPI
 from redis.asyncio import ConnectionPool, Redis
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from redlock_async import (
-    Answer,
     ConfigurationError,
     Event,
     FairLock,
     Health,
     Holder,
     HoldOptions,
-    KeyConflict,
     Lease,
     Lock,
     LockLost,
     LockOptions,
     LockRecord,
     LockTimeout,
+    NodeReply,
     NodeStatus,
     NotHeld,
     Once,
@@ -38,11 +41,15 @@ from redlock_async import (
     SemaphoreStatus,
     Statistics,
     WriteLease,
+    WrongKeyType,
     blocking,
     redlock,
 )
 from redlock_async.aiohttp import REDLOCK, client_ctx, locked, problem_middleware
 from redlock_async.fastapi import Locked, add_problem_handlers, client, lifespan, lock
+from redlock_async.fenced import Fence
+from redlock_async.fenced.redis import FencedRedis
+from redlock_async.fenced.sqlalchemy import fence
 
 
 class Report:
@@ -65,6 +72,7 @@ made = Redlock(
     namespace="app:",
     owner="worker",
     strict_restart=False,
+    quorum=3,
 )
 of_clients = Redlock([Redis(host="h"), ConnectionPool.from_url("redis://h"), "redis://h"])
 of_urls: list[str] = ["redis://h"]
@@ -115,7 +123,15 @@ async def several_blocks_may_return() -> Report:
 async def options() -> None:
     """Every option, on both spellings."""
     lock = redlock(
-        "x", ttl=30, wait=2, fencing=False, renew=False, max_hold=60, hold_at_least=timedelta(seconds=5), reentrant=True
+        "x",
+        ttl=30,
+        wait=2,
+        fencing=False,
+        renew=False,
+        max_hold=60,
+        min_hold=timedelta(seconds=5),
+        takeover_delay=9,
+        reentrant=True,
     )
     assert_type(lock, Lock)
     assert_type(redlock.lock("x", "y", ttl=None), Lock)
@@ -124,7 +140,7 @@ async def options() -> None:
 
 def handed_on(name: str, **options: Unpack[HoldOptions]) -> FairLock:
     """A function of one's own takes what a lock takes."""
-    return redlock.fair(name, **options)
+    return redlock.fair_lock(name, **options)
 
 
 def handed_on_with_defaults(name: str, **options: Unpack[LockOptions]) -> Lock:
@@ -135,7 +151,7 @@ def handed_on_with_defaults(name: str, **options: Unpack[LockOptions]) -> Lock:
 async def by_hand(lock: Lock) -> None:
     """A lease, or None only where somebody else may hold it."""
     assert_type(await lock.acquire(), Lease)
-    assert_type(await lock.acquire(0), Lease)
+    assert_type(await lock.acquire(wait=0), Lease)
     assert_type(await lock.acquire(wait=None), Lease)
     assert_type(await lock.acquire(wait=timedelta(seconds=3)), Lease)
     maybe = await lock.try_acquire()
@@ -154,11 +170,12 @@ async def of_a_lease(lease: Lease) -> None:
     assert_type(lease.valid, bool)
     assert_type(lease.remaining, float)
     assert_type(lease.lost, bool)
-    assert_type(lease.margin, int)
+    assert_type(lease.spare_votes, int)
     await lease.extend()
     await lease.extend(30)
     await lease.extend(ttl=timedelta(minutes=1))
-    await lease.wait_lost()
+    assert_type(await lease.wait_until_lost(), bool)
+    lease.raise_if_lost()
     text = lease.detach()
     assert_type(text, str)
     assert_type(redlock.attach(text), Lease)
@@ -180,7 +197,7 @@ async def raises(user_id: int) -> list[Report]:
     return [Report(user_id)]
 
 
-@redlock.locked("import:{user_id}", on_conflict="skip", wait=None, renew=True, hold_at_least=1, reentrant=True)
+@redlock.locked("import:{user_id}", on_conflict="skip", wait=None, renew=True, min_hold=1, reentrant=True)
 async def skips(user_id: int) -> Report:
     """It may have been skipped."""
     return Report(user_id)
@@ -191,25 +208,25 @@ async def returns_nothing() -> None:
     """None either way."""
 
 
-@redlock.locked("import:{user_id}", using=redlock.fair)
+@redlock.locked("import:{user_id}", factory=redlock.fair_lock)
 async def in_order(user_id: int) -> Report:
     """Any kind of lock, and there is always a result."""
     return Report(user_id)
 
 
-@redlock.locked("import:{user_id}", on_conflict="skip", using=partial(redlock.semaphore, permits=4, count=2, ttl=30))
+@redlock.locked("import:{user_id}", on_conflict="skip", factory=partial(redlock.semaphore, permits=4, count=2, ttl=30))
 async def a_few_at_a_time(user_id: int) -> Report:
     """It may have been skipped."""
     return Report(user_id)
 
 
-@redlock.locked("prices", on_conflict="raise", using=lambda name: redlock.read(name, wait=None))
+@redlock.locked("prices", on_conflict="raise", factory=lambda name: redlock.read_lock(name, wait=None))
 async def reads() -> int:
     """What makes the lock may be a function of one's own."""
     return 1
 
 
-@redlock.locked("prices", using=redlock.write)
+@redlock.locked("prices", factory=redlock.write_lock)
 async def writes() -> int:
     """Its lease is another type; the function's result is not."""
     return 1
@@ -274,21 +291,43 @@ async def wrong_calls(service: Service) -> None:
     await waits(42, 43)  # type: ignore[call-arg, arg-type] # `kind` is given by name
     await waits()  # type: ignore[call-arg] # one too few
     await service.method("5")  # type: ignore[arg-type] # of a method, too
-    redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # no such answer to a conflict
+    redlock.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # an unknown value
     redlock.locked("x", tll=5)  # type: ignore[call-overload] # no such option
-    redlock.locked("x", using=redlock.latch)  # type: ignore[arg-type] # a latch is no lock
-    redlock.locked("x", using=redlock.semaphore)  # type: ignore[arg-type] # of how many permits?
-    redlock.locked("x", using=redlock.fair("x"))  # type: ignore[call-overload] # a lock, not how to make one
+    redlock.locked("x", factory=redlock.latch)  # type: ignore[arg-type] # a latch is no lock
+    redlock.locked("x", factory=redlock.semaphore)  # type: ignore[arg-type] # of how many permits?
+    redlock.locked("x", factory=redlock.fair_lock("x"))  # type: ignore[call-overload] # a lock, not how to make one
     redlock.once("x")  # type: ignore[call-arg] # how often?
     redlock.once("x", every="1 day")  # type: ignore[arg-type] # a text for a duration
     await nightly(42)  # type: ignore[arg-type] # as it was before it was decorated
     redlock()  # type: ignore[call-arg] # a lock has a name
     redlock("x", tll=5)  # type: ignore[call-arg] # no such option
-    redlock.fair("x", reentrant=True)  # type: ignore[call-arg] # of the plain lock alone
+    redlock.fair_lock("x", reentrant=True)  # type: ignore[call-arg] # of the plain lock alone
     redlock.semaphore("x", permits=4, tll=5)  # type: ignore[call-arg] # no such option
-    redlock.read("x", max_hold="5")  # type: ignore[arg-type] # a text for a duration
+    redlock.read_lock("x", max_hold="5")  # type: ignore[arg-type] # a text for a duration
     redlock(b"x")  # type: ignore[arg-type] # a name is text
     redlock("x", ttl="5")  # type: ignore[arg-type] # a text for a duration
+    await redlock("x").acquire(3)  # type: ignore[call-arg] # `wait` is given by name
+
+
+def questions() -> None:
+    """A decorator has no truth value; mypy cannot say so."""
+    if redlock.locked("x"):  # pyright: ignore[reportGeneralTypeIssues] # it looks like a question
+        print("held?")
+    if redlock.once("x", every=60):  # pyright: ignore[reportGeneralTypeIssues] # as above
+        print("done?")
+    if blocking.redlock.locked("x"):  # pyright: ignore[reportGeneralTypeIssues] # of threads, too
+        print("held?")
+
+
+def old_names() -> None:
+    """The names before the first release are gone, without aliases."""
+    redlock.fair("x")  # type: ignore[attr-defined] # fair_lock
+    redlock.read("x")  # type: ignore[attr-defined] # read_lock
+    redlock.write("x")  # type: ignore[attr-defined] # write_lock
+    redlock.locks()  # type: ignore[attr-defined] # list_locks
+    redlock("x", hold_at_least=5)  # type: ignore[call-arg] # min_hold
+    redlock.locked("x", using=redlock.fair_lock)  # type: ignore[call-overload] # factory
+    redlock.on_event(print, answers=True)  # type: ignore[call-arg] # node_replies
 
 
 def handed_around() -> None:
@@ -318,7 +357,7 @@ async def errors() -> None:
     except ConfigurationError as error:
         bad: ValueError = error
         raise bad from None
-    except (LockLost, NotHeld, KeyConflict) as error:
+    except (LockLost, NotHeld, WrongKeyType) as error:
         base: RedlockError = error
         raise base from None
 
@@ -332,12 +371,12 @@ def hear(event: Event) -> None:
     assert_type(event.node, str | None)
     assert_type(event.seconds, float | None)
     assert_type(event.error, BaseException | None)
-    assert_type(event.lock, str | None)
-    assert_type(event.left, float | None)
-    assert_type(event.answers, tuple[Answer, ...])
-    for node, verdict, seconds in event.answers:
+    assert_type(event.lock_kind, str | None)
+    assert_type(event.remaining, float | None)
+    assert_type(event.node_replies, tuple[NodeReply, ...])
+    for node, outcome, seconds in event.node_replies:
         assert_type(node, str)
-        assert_type(verdict, Literal["granted", "refused", "failed", "timed_out"])
+        assert_type(outcome, Literal["granted", "refused", "failed", "timed_out"])
         assert_type(seconds, float | None)
 
 
@@ -350,8 +389,8 @@ async def operators() -> None:
         assert_type(holder.owner, str | None)
         assert_type(holder.remaining, float)
         assert_type(holder.held, bool)
-    assert_type(await redlock.locks(), list[LockRecord])
-    for record in await redlock.locks("orders:*", foreign=True):
+    assert_type(await redlock.list_locks(), list[LockRecord])
+    for record in await redlock.list_locks("orders:*", include_foreign=True):
         assert_type(record.owner, str | None)
         assert_type(record.remaining, float | None)
         assert_type(record.waiting, tuple[str | None, ...])
@@ -373,17 +412,17 @@ async def operators() -> None:
     redlock.latch("x", count=2, generation=1.5)  # type: ignore[arg-type] # nobody else would give the same
     slots = redlock.semaphore("x", permits=3)
     assert_type(await slots.acquire(count=2), Lease)
-    assert_type(await slots.acquire(1.5, count=2), Lease)
+    assert_type(await slots.acquire(wait=1.5, count=2), Lease)
     assert_type(await slots.try_acquire(count=2), Lease | None)
     assert_type(redlock.statistics(), Statistics)
     assert_type(redlock.statistics().held, int)
-    assert_type(redlock.statistics().states, Mapping[str, Literal["up", "held_out", "down"]])
+    assert_type(redlock.statistics().node_states, Mapping[str, Literal["up", "quarantined", "down"]])
     health = await redlock.health()
     assert_type(health, Health)
     assert_type(health.ready, bool)
     assert_type(health.reasons, dict[str, str])
     assert_type(redlock.on_event(hear), Callable[[], None])
-    assert_type(redlock.on_event(hear, answers=True), Callable[[], None])
+    assert_type(redlock.on_event(hear, node_replies=True), Callable[[], None])
     redlock.on_event(print)
     await redlock.aclose()
 
@@ -415,7 +454,7 @@ def of_a_lease_of_a_thread(lease: blocking.Lease) -> None:
     """Its members are asyncio's, with nothing to await."""
     assert_type(lease.fencing_token, int | None)
     assert_type(lease.lost, bool)
-    assert_type(lease.wait_lost(5), bool)
+    assert_type(lease.wait_until_lost(5), bool)
     assert_type(for_threads.attach(lease.detach()), blocking.Lease)
     lease.raise_if_lost()
     lease.extend(timedelta(minutes=1))
@@ -424,11 +463,11 @@ def of_a_lease_of_a_thread(lease: blocking.Lease) -> None:
 
 def kinds_for_threads() -> None:
     """Every kind, and what it yields."""
-    assert_type(for_threads("x").acquire(0), blocking.Lease)
+    assert_type(for_threads("x").acquire(wait=0), blocking.Lease)
     assert_type(for_threads.lock("x").try_acquire(), blocking.Lease | None)
-    assert_type(for_threads.fair("x", max_hold=60), blocking.Lock[blocking.Lease])
-    assert_type(for_threads.read("x", hold_at_least=1), blocking.Lock[blocking.Lease])
-    with for_threads.write("x", wait=None) as writing:
+    assert_type(for_threads.fair_lock("x", max_hold=60), blocking.Lock[blocking.Lease])
+    assert_type(for_threads.read_lock("x", min_hold=1), blocking.Lock[blocking.Lease])
+    with for_threads.write_lock("x", wait=None) as writing:
         assert_type(writing, blocking.WriteLease)
         assert_type(writing.downgrade(), blocking.Lease)
     assert_type(for_threads.semaphore("x", permits=3).try_acquire(count=2), blocking.Lease | None)
@@ -438,7 +477,7 @@ def kinds_for_threads() -> None:
     assert_type(for_threads.inspect("x"), Holder | None)
 
 
-@for_threads.locked("import:{user_id}", using=partial(for_threads.semaphore, permits=4))
+@for_threads.locked("import:{user_id}", factory=partial(for_threads.semaphore, permits=4))
 def waits_in_a_thread(user_id: int, *, kind: str = "full") -> Report:
     """There is always a result."""
     return Report(user_id, kind)
@@ -463,9 +502,9 @@ def calls_of_threads() -> None:
     assert_type(nightly_in_a_thread("acme"), Report | None)
     waits_in_a_thread("42")  # type: ignore[arg-type] # a text for a number
     for_threads("x", tll=5)  # type: ignore[call-arg] # misspelt
-    for_threads.fair("x", reentrant=True)  # type: ignore[call-arg] # not of a fair lock
+    for_threads.fair_lock("x", reentrant=True)  # type: ignore[call-arg] # not of a fair lock
     for_threads.locked("x", on_conflict="ignore")  # type: ignore[call-overload] # no such answer to a conflict
-    for_threads.locked("x", using=redlock.fair)  # type: ignore[arg-type] # asyncio's lock
+    for_threads.locked("x", factory=redlock.fair_lock)  # type: ignore[arg-type] # asyncio's lock
     blocking.Redlock(of_urls, tll=5)  # type: ignore[call-arg] # misspelt
 
 
@@ -474,7 +513,7 @@ def calls_of_threads() -> None:
 service = FastAPI(lifespan=lifespan())
 of_ones_own = FastAPI(lifespan=lifespan(made, inner=lifespan()))
 add_problem_handlers(service, held=423, unavailable=502, lost=500)
-four_at_a_time = lock("mailer", using=partial(Redlock.semaphore, permits=4))
+four_at_a_time = lock("mailer", factory=partial(Redlock.semaphore, permits=4))
 
 
 @service.post("/orders/{order_id}")
@@ -500,15 +539,15 @@ async def handler(request: web.Request, lease: Lease) -> web.Response:
 class View(web.View):
     """A view's methods have no request."""
 
-    @locked("orders:{order_id}", using=Redlock.read)
+    @locked("orders:{order_id}", factory=Redlock.read_lock)
     async def get(self, lease: Lease) -> web.StreamResponse:
         """But the view has."""
         return web.Response(text=f"{self.request.method} {lease.name}")
 
 
-@locked("orders:{order_id}", using=Redlock.write)
+@locked("orders:{order_id}", factory=Redlock.write_lock)
 async def writer(request: web.Request, lease: WriteLease) -> web.Response:
-    """The lease is of the kind that `using` makes."""
+    """The lease is of the kind that the factory makes."""
     return web.Response(text=(await lease.downgrade()).name + request.path)
 
 
@@ -533,6 +572,16 @@ def wrong_services() -> None:
     """Each of these lines must be refused."""
     lifespan("redis://h")  # type: ignore[arg-type] # a client, not a URL
     Locked("x", tll=5)  # type: ignore[call-arg] # a typing error
-    lock("x", using=redlock.fair)  # type: ignore[arg-type] # the client is told later
-    locked("x", using=Redlock.latch)  # type: ignore[arg-type] # no lock
+    lock("x", factory=redlock.fair_lock)  # type: ignore[arg-type] # the client is told later
+    locked("x", factory=Redlock.latch)  # type: ignore[arg-type] # no lock
     locked("x")(wrong_calls)  # type: ignore[arg-type, type-var] # no handler
+
+
+async def fences(session: AsyncSession, connection: Connection, lease: Lease, other: blocking.Lease) -> None:
+    """Leases of both APIs and fences, one or several; an asynchronous connection is awaited."""
+    await fence(session, lease, Fence("orders:42", 7))
+    assert_type(fence(connection, other), None)
+    await FencedRedis(Redis()).set(lease, "x", 1, ttl=timedelta(days=1))
+    fence("postgresql://", lease)  # type: ignore[call-overload] # a connection, not its URL
+    fence(connection, "orders:42")  # type: ignore[call-overload] # a lease, not its name
+    await fence(session, lease.fencing_token)  # type: ignore[call-overload] # the token has no name

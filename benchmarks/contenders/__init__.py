@@ -1,4 +1,4 @@
-"""The libraries that are compared: one file each, imported only by the process that runs it."""
+"""The compared libraries: one file each, imported only by the process that runs it."""
 
 from __future__ import annotations
 
@@ -13,68 +13,68 @@ from .environments import Environment, Missing, Node, Start, Uvloop, Venv, pytho
 __all__ = ["BY_NAME", "ENTRIES", "TTL", "Contender", "Entry", "Missing", "Start"]
 
 TTL = 10.0
-"""Seconds of every lease, whoever takes it."""
+"""The ttl of every lease, in seconds, for all contenders."""
 
 
 class Contender(Protocol):
-    """What a library can do in a scenario."""
+    """The operations of a library in a scenario."""
 
     async def open(self, urls: Sequence[str]) -> None:
-        """Connect to the masters."""
+        """Connect to the nodes."""
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
 
     def acquire(self, name: str) -> Awaitable[Any]:
-        """What is held then, to be given to `release`; waits as long as it takes."""
+        """Acquire without a time limit, and return the argument for `release`."""
         ...
 
     def release(self, held: Any) -> Awaitable[object]:
-        """Give it back."""
+        """Release the lock."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contender in the list: what can be said of it without importing it."""
+    """A contender in the list, described without importing it."""
 
     name: str
     module: str
     factory: str
     title: str
     floor: str
-    """Whose figures its own are divided by."""
+    """The contender whose figures are the divisor."""
     can: frozenset[str] = frozenset()
-    """What a scenario may need beyond the verbs that every worker knows."""
+    """Abilities beyond the requests that every worker understands."""
     environment: Environment | None = None
-    """What it runs in, if this interpreter has not all that it takes."""
+    """The environment to run in, if this interpreter lacks something."""
 
     def create(self) -> Contender:
-        """The contender itself, in its own process."""
+        """Import the contender, in its own process."""
         module = import_module(f"benchmarks.contenders.{self.module}")
         return cast("Contender", getattr(module, self.factory)())
 
     def command(self, *, install: bool) -> Start:
-        """How its worker is started; raises Missing when that cannot be, or only after an installation not wanted."""
+        """Return how to start its worker. Raises Missing if that is impossible, or needs a forbidden installation."""
         if self.environment is None:
             return python_worker(sys.executable, self.name)
         return self.environment.start(self.name, self.module, install=install)
 
 
-# What the worker in Python makes of acquire and release alone; what a contender has beyond these.
+# Requests that the Python worker builds from acquire and release; abilities beyond these.
 PYTHON = frozenset({"trace", "waiters"})
 FLOOR = PYTHON | {"renew"}
 BLOCK = PYTHON | {"block"}
 OURS = BLOCK | {"fair", "renew", "cancel"}
 UVLOOP = Uvloop()
 
-# The same redis-py for all who use it: what is compared is what they make of it.
+# All contenders use the same redis-py, so that only their own code differs.
 AIOREDLOCK = Venv(
     "aioredlock-0.7.3",
     "aioredlock==0.7.3",
     "aioredis==1.3.1",
     "hiredis==3.5.0",
-    "setuptools<81",  # for distutils, which Python 3.12 no longer has
+    "setuptools<81",  # provides distutils, which Python 3.12 removed
     imports="aioredlock",
 )
 POTTERY = Venv("pottery-3.0.1", "pottery==3.0.1", "redis==8.1.0", "hiredis==3.5.0", imports="pottery, hiredis")
@@ -90,7 +90,7 @@ ENTRIES = (
     Entry("aioredlock", "aioredlock", "Peer", "aioredlock 0.7.3", "floor-plain", BLOCK, AIOREDLOCK),
     Entry("pottery", "pottery", "Peer", "pottery 3.0.1", "floor-plain", BLOCK, POTTERY),
     Entry("redis-lock", "redis_lock", "OneNode", "redis-py's Lock, on one node only", "floor-plain", BLOCK),
-    # Its worker is the .cjs file beside this one.
+    # Its worker is the .cjs file in this directory.
     Entry("node-redlock", "node_redlock", "", "node-redlock 5.0.0-beta.2", "floor-plain", environment=NODE_REDLOCK),
 )
 

@@ -1,10 +1,10 @@
-"""aioredlock 0.7.3, in an environment of its own, for its aioredis 1 is as old as it is.
+"""aioredlock 0.7.3, in its own environment, because it needs the old aioredis 1.
 
-As its README has it: one lock manager with its defaults, which is three attempts with a random pause of 0.1 to 0.3 s
-between them, and then `LockError`. It has no word for waiting as long as it takes, so it is asked again, as its users
-do. Raising `retry_count` instead would not do: between its attempts it keeps and prolongs what it got on a minority of
-the nodes, so several processes that want one name can wait for each other for ever. `internal_lock_timeout` is the
-length of all leases here, and its default; `lock()` also extends the lock by itself, as its users have it.
+Used as in its README: one lock manager with its defaults, which are three attempts with a random pause of 0.1 to 0.3 s
+between them, and then `LockError`. It cannot wait without a limit, so the call is repeated, as its users do. Raising
+`retry_count` instead does not work: between its attempts it keeps and extends its votes on a minority of the nodes, so
+processes that contend for one name can block each other permanently. `internal_lock_timeout` has its default, which is
+the length of all leases here; `lock()` also extends the lock automatically, as in normal use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Peer:
     """One lock manager."""
 
     async def open(self, urls: Sequence[str]) -> None:
-        library = import_module("aioredlock")  # only there in its own environment
+        library = import_module("aioredlock")  # only installed in its own environment
         self._refused = library.LockError
         self._manager = library.Aioredlock(list(urls), internal_lock_timeout=TTL)
 

@@ -1,6 +1,6 @@
-"""What a contender needs and this interpreter has not: made under build/ when it is first asked for, and kept there.
+"""Environments with a contender's dependencies: created under build/ on first use, and kept there.
 
-Only the standard library: the workers import it, too, and theirs may be an older world.
+Uses only the standard library, because workers with older interpreters import it too.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "bench-peers"
 PATIENCE = 25.0
-"""Seconds that making one of them may take, all steps together."""
+"""Maximum seconds to create one environment, all steps together."""
 
 LOOP = "REDLOCK_BENCHMARKS_LOOP"
-"""As in worker.py: the variable that names the event loop's module."""
+"""The variable that names the event loop's module, as in worker.py."""
 
 PIP_PATIENCE = ("--timeout", "5", "--retries", "1")
 NPM_PATIENCE = ("--fetch-timeout=10000", "--fetch-retries=0")
 NPM_QUIET = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
 
 
-class Missing(Exception):  # noqa: N818 - a state of affairs, not a fault
-    """This contender cannot be had here; says why."""
+class Missing(Exception):  # noqa: N818 - a state, not a fault
+    """This contender is not available here. The message says why."""
 
 
 class Start(NamedTuple):
@@ -40,16 +40,16 @@ class Start(NamedTuple):
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    """Variables that come on top of ours."""
+    """Additional environment variables."""
 
 
 def python_worker(interpreter: str, entry: str, environment: Mapping[str, str] | None = None) -> Start:
-    """The worker in Python; old libraries warn of much that is nobody's concern here."""
+    """Start the Python worker without warnings; old libraries emit many that are irrelevant here."""
     return Start((interpreter, "-W", "ignore", "-m", "benchmarks.worker", entry), environment or {})
 
 
 class Environment(ABC):
-    """A folder with what one contender needs."""
+    """A folder with the dependencies of one contender."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,11 +57,11 @@ class Environment(ABC):
 
     @abstractmethod
     def start(self, entry: str, module: str, *, install: bool) -> Start:
-        """How that entry's worker starts in it; made first if it is not there yet. Raises Missing."""
+        """Return how to start that entry's worker, after creating the environment if needed. Raises Missing."""
 
     @abstractmethod
     def wanted(self) -> str:
-        """What belongs in it: it is made anew when that has changed."""
+        """Return the wanted content; the environment is rebuilt when it changes."""
 
     @abstractmethod
     def make(self, steps: Steps) -> None:
@@ -69,11 +69,11 @@ class Environment(ABC):
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Return its path."""
         return FOLDER / self.name
 
     def ready(self, *, install: bool) -> Path:
-        """The folder, complete. What failed once is not tried again by this process."""
+        """Return the complete folder. A failure is not retried within this process."""
         if self._failure is None:
             try:
                 return self._made(install=install)
@@ -82,7 +82,7 @@ class Environment(ABC):
         raise Missing(self._failure)
 
     def _made(self, *, install: bool) -> Path:
-        # The stamp is written last: what was interrupted is done again.
+        # The stamp is written last, so that an interrupted installation is repeated.
         stamp, wanted = FOLDER / f"{self.name}.stamp", self.wanted()
         if not install and not stamp.exists():
             raise Missing("not installed, and --no-install was given")
@@ -102,19 +102,19 @@ class Environment(ABC):
 
 
 class Steps:
-    """Runs commands that together have until then."""
+    """Runs commands with a common deadline."""
 
     def __init__(self, until: float) -> None:
         self._until = until
 
     def run(self, *command: str, cwd: Path | None = None) -> None:
-        """One command, without a word; raises when it fails or takes too long."""
+        """Run one command silently. Raises if it fails or takes too long."""
         left = max(self._until - time.monotonic(), 0.1)
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=left, cwd=cwd)
 
 
 class Venv(Environment):
-    """A virtual environment of its own, for a library whose dependencies are not ours."""
+    """A separate virtual environment, for a library whose dependencies differ from ours."""
 
     def __init__(self, name: str, *packages: str, imports: str) -> None:
         super().__init__(f"{name}-py{sys.version_info.major}.{sys.version_info.minor}")
@@ -122,15 +122,15 @@ class Venv(Environment):
         self._imports = imports
 
     def start(self, entry: str, module: str, *, install: bool) -> Start:  # noqa: ARG002 - the worker knows it
-        """The worker under the environment's interpreter."""
+        """Start the worker under the environment's interpreter."""
         return python_worker(self._interpreter(self.ready(install=install)), entry)
 
     def wanted(self) -> str:
-        """The interpreter and the packages."""
+        """Return the interpreter and the packages."""
         return "\n".join((sys.version, *self._packages))
 
     def make(self, steps: Steps) -> None:
-        """With pip."""
+        """Install with pip."""
         python = self._interpreter(self.folder)
         steps.run(sys.executable, "-m", "venv", "--clear", str(self.folder))
         quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
@@ -143,13 +143,13 @@ class Venv(Environment):
 
 
 class Uvloop(Environment):
-    """This interpreter with uvloop beside what it has: the library and its dependencies stay the very same."""
+    """This interpreter plus uvloop: the library and its dependencies stay identical."""
 
     def __init__(self) -> None:
         super().__init__(f"uvloop-py{sys.version_info.major}.{sys.version_info.minor}")
 
     def start(self, entry: str, module: str, *, install: bool) -> Start:  # noqa: ARG002 - the worker knows it
-        """The worker with one more folder to import from, if it needs that."""
+        """Start the worker with an additional import folder, if needed."""
         environment = {LOOP: "uvloop"}
         if find_spec("uvloop") is None:
             paths = (str(self.ready(install=install)), os.environ.get("PYTHONPATH", ""))
@@ -157,11 +157,11 @@ class Uvloop(Environment):
         return python_worker(sys.executable, entry, environment)
 
     def wanted(self) -> str:
-        """The interpreter: any uvloop that works with it will do."""
+        """Return the interpreter; any uvloop that works with it is fine."""
         return sys.version
 
     def make(self, steps: Steps) -> None:
-        """With the pip of this interpreter."""
+        """Install with this interpreter's pip."""
         quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
         pip = (sys.executable, "-m", "pip", "install", *quiet, *PIP_PATIENCE)
         steps.run(*pip, "--target", str(self.folder), "--no-deps", "uvloop>=0.21")
@@ -169,26 +169,26 @@ class Uvloop(Environment):
 
 
 class Node(Environment):
-    """A folder of packages for node; which ones is said by the file that the tests with other clients use."""
+    """A folder of packages for Node.js, from the file that the interoperability tests use."""
 
     def __init__(self, name: str, *packages: str) -> None:
         super().__init__(name)
         self._packages = packages
         self._listed = ROOT / "tests" / "interop" / "package.json"
 
-    def start(self, entry: str, module: str, *, install: bool) -> Start:  # noqa: ARG002 - a worker of its own
-        """The worker in JavaScript."""
+    def start(self, entry: str, module: str, *, install: bool) -> Start:  # noqa: ARG002 - it has its own worker
+        """Start the JavaScript worker."""
         node = found("node")
         folder = self.ready(install=install)
         worker = Path(__file__).with_name(f"{module}.cjs")
         return Start((node, str(worker)), {"NODE_PATH": str(folder / "node_modules")})
 
     def wanted(self) -> str:
-        """The packages."""
+        """Return the packages."""
         return self._listed.read_text("utf-8")
 
     def make(self, steps: Steps) -> None:
-        """With npm."""
+        """Install with npm."""
         node, npm = found("node"), found("npm")
         shutil.copy(self._listed, self.folder)
         cache = ("--prefix", str(self.folder), "--cache", str(FOLDER / "npm-cache"))
@@ -198,7 +198,7 @@ class Node(Environment):
 
 
 def found(program: str) -> str:
-    """Where that program is."""
+    """Return the path of that program."""
     path = shutil.which(program)
     if path is None:
         raise Missing(f"{program} is not installed")
@@ -207,14 +207,14 @@ def found(program: str) -> str:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """No other process is in here meanwhile."""
+    """Exclude other processes."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def last_words(exc: Exception) -> str:
-    """The line in which a command says why it failed."""
+    """Return the line of a command's output that explains its failure."""
     if isinstance(exc, subprocess.TimeoutExpired):
         return f"{Path(exc.cmd[0]).name} did not end within {PATIENCE:g} s"
     said = [line for line in str(getattr(exc, "stderr", None) or exc).splitlines() if line.strip()]

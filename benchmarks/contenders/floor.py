@@ -1,24 +1,24 @@
 """The floor: the commands of a lock on a bare multiplexed protocol, without any lock logic.
 
-What it takes, a lock over these servers from asyncio cannot undercut: a command is packed once for all nodes, what is
-ready leaves in one write a tick, and a future is resolved at the Q-th reply. It never times out, never reconnects and
-knows of no lease that ends. It speaks `redis://host:port` only.
+It is a lower bound for any lock on these servers from asyncio. A command is packed once for all nodes, pending data
+leaves in one write per event-loop iteration, and a future is resolved at the Q-th reply. It never times out or
+reconnects, and its leases do not expire. It supports only `redis://host:port`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 from zlib import crc32
 
 import hiredis
+
+from redlock_async._transport.commands import Script
 
 from . import TTL
 
@@ -28,16 +28,10 @@ FENCES = 16_384
 BATCH = 100
 RENEWALS = 3
 HOST, PORT = "127.0.0.1", 6379
+GRANT = 2
+"""How many numbers are in a grant of a token that was not proposed."""
 
 pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
-
-
-class Script:
-    """One of the library's own scripts, so that the servers do the same work."""
-
-    def __init__(self, name: str) -> None:
-        self.source = files("redlock_async").joinpath(f"lua/{name}.lua").read_bytes()
-        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
 
 
 class Operation:
@@ -52,7 +46,7 @@ class Operation:
         self.grants = self.answers = 0
 
     def check_refused(self) -> None:
-        """At each answer that is no grant."""
+        """Count a reply that is not a grant."""
         if self.answers == self.nodes and self.grants < self.needed:
             self.future.set_result(False)
 
@@ -73,7 +67,7 @@ class Link(asyncio.BufferedProtocol):
         self.close = transport.close
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Its node has gone, and is done without from now on."""
+        """Continue without this node."""
         self._floor.links.remove(self)
         for operation in self.pending:
             operation.answers += 1
@@ -93,9 +87,10 @@ class Link(asyncio.BufferedProtocol):
                 self._answer.set_result(reply)
                 continue
             operation = pending.popleft()
-            # Granted: a fence, a count of 1, or the OK of a SET. Refused: None, 0, or a list that says by whom.
+            # Granted: the node's time, a fence and the time, a count of 1, or the OK of a SET. Refused: None, 0, or a
+            # list with the position, the holder and its ttl.
             operation.answers += 1
-            if reply == b"OK" or (type(reply) is int and reply):
+            if reply == b"OK" or (type(reply) is int and reply) or (type(reply) is list and len(reply) == GRANT):
                 operation.grants += 1
                 if operation.grants == operation.needed:
                     operation.future.set_result(True)
@@ -103,7 +98,7 @@ class Link(asyncio.BufferedProtocol):
             operation.check_refused()
 
     async def ask(self, *command: bytes | str | int) -> object:
-        """One command here alone, before there are any others."""
+        """Send one command to this node only, before any others."""
         self._answer = asyncio.get_running_loop().create_future()
         self.write(pack(command))
         try:
@@ -113,7 +108,7 @@ class Link(asyncio.BufferedProtocol):
 
 
 class Wait:
-    """One key whose end is waited for."""
+    """One key, with the tasks that wait for its end."""
 
     def __init__(self, freed: asyncio.Future[None]) -> None:
         self.freed = freed
@@ -121,7 +116,7 @@ class Wait:
 
 
 class Held(NamedTuple):
-    """What `release` wants."""
+    """The argument for `release`."""
 
     name: str
     key: bytes
@@ -129,7 +124,7 @@ class Held(NamedTuple):
 
 
 class Floor:
-    """Five links, and what is sent on them."""
+    """Five connections, and the commands on them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -159,7 +154,7 @@ class Floor:
         await self._choose_release(self.links[0])
 
     async def _choose_release(self, link: Link) -> None:
-        """As the library does: the server's own command where it has one."""
+        """Release like the library: with the server's native command if it has one."""
         if not isinstance(await link.ask("DELIFEQ", "floor:probe", "-"), Exception):
             return
         if not isinstance(await link.ask("DELEX", "floor:probe", "IFEQ", "-"), Exception):
@@ -172,7 +167,7 @@ class Floor:
             link.close()
 
     async def acquire(self, name: str) -> Held:
-        """Tasks of one process take turns; then one round, as long as nobody else holds it."""
+        """Take turns among the tasks of the process, then run rounds until the lock is granted."""
         if name in self._turns:
             turn = self._loop.create_future()
             self._turns[name].append(turn)
@@ -199,7 +194,7 @@ class Floor:
         return sent
 
     async def keep(self, name: str) -> Held:
-        """Acquire, and renew as often as the library does, so many in a command."""
+        """Acquire, and renew as often as the library, with as many leases per command."""
         held = await self.acquire(name)
         if not self._kept:
             self._loop.call_later(TTL / RENEWALS, self._renew)
@@ -216,11 +211,11 @@ class Floor:
             self._loop.call_later(TTL / RENEWALS, self._renew)
 
     def take(self, key: bytes, token: bytes) -> bytes:
-        """The command that takes it."""
+        """Return the command that acquires the lock."""
         raise NotImplementedError
 
     def pushed(self, message: list[Any]) -> None:
-        """A node reports keys that somebody else changed."""
+        """Handle a node's report about keys that another client changed."""
         for key in message[1] or ():
             if (wait := self._waits.get(key)) is not None:
                 wait.reports += 1
@@ -228,11 +223,11 @@ class Floor:
                     wait.freed.set_result(None)
 
     async def _contend(self, key: bytes, token: bytes, command: bytes) -> None:
-        """Held by another process: again when Q nodes have reported that it went."""
+        """Wait for another process's lock until Q nodes have reported that it is gone."""
         while True:
             wait = self._waits[key] = Wait(self._loop.create_future())
             self._give_back(key, token)  # a minority may have granted
-            # Reading the key is what makes the server report its end.
+            # The server reports the end of the key only after it was read.
             if await self._send(pack(("EXISTS", key))):
                 await wait.freed
             del self._waits[key]
@@ -253,7 +248,7 @@ class Floor:
         return future
 
     def _flush(self) -> None:
-        # All nodes are sent the same, so it is joined once.
+        # All nodes get the same data, so it is joined once.
         out, self._out = self._out, []
         packed = b"".join(out)
         for link in self.links:
@@ -261,7 +256,7 @@ class Floor:
 
 
 class FencedFloor(Floor):
-    """With the library's acquire script."""
+    """The floor with the library's acquire script."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,7 +268,7 @@ class FencedFloor(Floor):
 
 
 class PlainFloor(Floor):
-    """With a bare SET NX PX."""
+    """The floor with a bare SET NX PX."""
 
     def take(self, key: bytes, token: bytes) -> bytes:
         return pack(("SET", key, token, "NX", "PX", PX))

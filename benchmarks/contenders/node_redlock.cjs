@@ -1,10 +1,9 @@
-// node-redlock 5.0.0-beta.2 on ioredis, the Redlock that most services on node have: the verbs of worker.py, for node.
+// node-redlock 5.0.0-beta.2 on ioredis, the most common Redlock of Node.js services: the requests of worker.py.
 //
-// With its defaults (retryDelay 200 ms, retryJitter 100 ms, driftFactor 0.01), but for retryCount: -1 is its own word
-// for "as often as it takes", and every contender here waits until it has the lock. Between its attempts it keeps what
-// it got on a minority of the nodes, so several processes that want one name can all wait until that has run out; with
-// its ten attempts, asked again and again, it was no better. `using` is not measured: this worker has only the verbs
-// that every worker has.
+// With its defaults (retryDelay 200 ms, retryJitter 100 ms, driftFactor 0.01), except for retryCount: -1 means no limit,
+// because every contender here waits until it has the lock. Between its attempts it keeps its votes on a minority of
+// the nodes, so processes that contend for one name can all wait until those expire. Repeated calls with its ten
+// attempts were no better. `using` is not measured: this worker has only the requests that every worker has.
 "use strict";
 
 const { createInterface } = require("node:readline");
@@ -25,7 +24,7 @@ let held = null;
 
 const acquire = (name) => redlock.acquire([name], TTL, WAITING);
 
-// Acquires and releases until the time is up, at least once, or that many times; adds how long each took, in seconds.
+// Acquires and releases until the time is up, at least once, or that many times. Records each duration in seconds.
 async function pairs(name, end, most, shared, took) {
   for (let done = 1; ; done++) {
     const started = now();
@@ -61,7 +60,7 @@ function sample(took, seconds) {
 const verbs = {
   async open({ urls }) {
     redlock = new Redlock(urls.map((url) => new Redis(url)));
-    // It reports what happened on single nodes here, which counts only when it fails as a whole.
+    // It reports errors of single nodes here; they count only if the whole operation fails.
     redlock.on("error", () => {});
     await pairs(`bench:warm:${process.pid}`, now() + WARM_UP, undefined, false, []);
     return {};
@@ -71,7 +70,7 @@ const verbs = {
     const started = now();
     const end = started + seconds;
     if (each) {
-      // Whole batches where they wait for each other, so that all of them take part to the end.
+      // Whole batches if they contend, so that all tasks take part until the end.
       const last = rest.shared ? Infinity : end;
       for (let i = 0; i === 0 || now() < end; i++) await batch(`${base}:${i}`, rest, last, each, took);
     } else {

@@ -11,7 +11,7 @@ from . import TTL
 
 
 class Ours:
-    """One client, as a service would have one."""
+    """One client, as in a service."""
 
     def __init__(self, *, fencing: bool) -> None:
         self._fencing = fencing
@@ -23,7 +23,7 @@ class Ours:
     async def close(self) -> None:
         await self._redlock.aclose()
 
-    # Not coroutines of their own: what is measured is the library's.
+    # Return the library's coroutines directly, so that only the library is measured.
 
     def acquire(self, name: str) -> Awaitable[Lease]:
         return self._redlock(name).acquire()
@@ -32,13 +32,13 @@ class Ours:
         return lease.release()
 
     keep = acquire
-    """It is renewed until it is released."""
+    """Acquire; the lease is renewed until the release."""
 
     def block(self, name: str) -> AbstractAsyncContextManager[Lease]:
         return self._redlock(name)
 
     def fair(self, name: str) -> Awaitable[Lease]:
-        return self._redlock.fair(name).acquire()
+        return self._redlock.fair_lock(name).acquire()
 
     def force(self, name: str) -> Awaitable[bool]:
         return self._redlock.force_release(name)
@@ -48,7 +48,7 @@ class Ours:
 
 
 class Fenced(Ours):
-    """As it comes."""
+    """The library with its default settings."""
 
     def __init__(self) -> None:
         super().__init__(fencing=True)

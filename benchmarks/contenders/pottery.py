@@ -1,8 +1,8 @@
-"""pottery 3.0.1, in an environment of its own, with the redis-py and hiredis that this library is measured with.
+"""pottery 3.0.1, in its own environment, with the same redis-py and hiredis as this library.
 
-As its README has it: one set of redis-py clients, an `AIORedlock` for each use, which waits for as long as it takes
-(its own default, with a random pause of up to 0.2 s between attempts). Only `auto_release_time` is given, for all
-leases are of one length here. It prefixes its keys with `redlock:`, which makes no difference.
+Used as in its README: one set of redis-py clients, and an `AIORedlock` for each use. It waits without a limit (its
+default, with a random pause of up to 0.2 s between attempts). Only `auto_release_time` is set, because all leases here
+have the same length. It prefixes its keys with `redlock:`, which makes no difference.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from . import TTL
 
 
 class Peer:
-    """A new lock object for each acquire: one that is shared would forget its first holder's token."""
+    """Use a new lock object for each acquire: a shared one would forget its first holder's token."""
 
     async def open(self, urls: Sequence[str]) -> None:
-        self._lock = import_module("pottery").AIORedlock  # only there in its own environment
+        self._lock = import_module("pottery").AIORedlock  # only installed in its own environment
         self._masters = frozenset(Redis.from_url(url) for url in urls)
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""redis-py's own asyncio Lock, on the first node only: what a lock costs that does not survive the loss of its server.
+"""redis-py's own asyncio Lock, on the first node only: the cost of a lock that does not survive the loss of its server.
 
-As redis-py documents it: `client.lock(name, timeout=...)` for each use, with its defaults; it waits for as long as it
-takes and tries again every 0.1 s. It asks one server where the others ask all, so it shows the price of the quorum.
+Used as documented: `client.lock(name, timeout=...)` for each use, with its defaults. It waits without a limit and polls
+every 0.1 s. It asks one server instead of all, so the comparison shows the price of the quorum.
 """
 
 from __future__ import annotations

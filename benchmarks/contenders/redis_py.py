@@ -1,7 +1,7 @@
-"""Redlock as it is written by hand: a redis-py client a node, SET NX PX gathered, a script to release.
+"""A hand-written Redlock: one redis-py client per node, SET NX PX with gather, a script to release.
 
-As most do it who do it themselves, after the algorithm's description: redis-py's defaults, a fresh token each attempt,
-everything released after a failed one, and a random pause of up to 0.2 s, as in the reference implementation.
+Typical for code that follows the algorithm's description: redis-py's defaults, a new token for each attempt, a release
+on all nodes after a failed attempt, and a random pause of up to 0.2 s, as in the reference implementation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from . import TTL
 
 RETRY_DELAY = 0.2
-"""Upper end of the pause between attempts, as in the algorithm's reference implementation."""
+"""Maximum pause between attempts, as in the reference implementation."""
 
 RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
@@ -26,14 +26,14 @@ return 0
 
 
 class Held(NamedTuple):
-    """What `release` wants."""
+    """The argument for `release`."""
 
     name: str
     token: str
 
 
 class Gathered:
-    """Every command goes to all clients at once and waits for the slowest."""
+    """Sends every command to all clients at once and waits for the slowest."""
 
     async def open(self, urls: Sequence[str]) -> None:
         self._clients = [Redis.from_url(url) for url in urls]

@@ -1,4 +1,4 @@
-"""What is measured: every scenario, in the order in which they run. Those with the same setting stand together."""
+"""Every scenario, in the order in which they run. Scenarios with the same setting are adjacent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every scenario has. It drives contenders' processes by their verbs (worker.py) and measures nothing itself."""
+"""The base of all scenarios. It sends requests to contenders' processes (worker.py) and measures nothing itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 US = frozenset({"floor", "ours", "floor-plain", "ours-plain"})
-"""Who gets every round; the peers are measured to know where they stand, which a few rounds tell."""
+"""Contenders that get every round; a few rounds are enough for the other libraries."""
 
 FLOOR_AND_OURS = frozenset({"floor", "ours"})
 OURS = frozenset({"ours"})
@@ -26,76 +26,76 @@ OURS = frozenset({"ours"})
 PEER_ROUNDS = 3
 
 
-class Unmeasured(Exception):  # noqa: N818 - a state of affairs, as Missing
-    """A contender did what it was asked to, and there is nothing to tell of it; says why."""
+class Unmeasured(Exception):  # noqa: N818 - a state, like Missing
+    """A contender ran, but yielded no figure. The message says why."""
 
 
 class Process(Protocol):
-    """A contender in a process of its own."""
+    """A contender in its own process."""
 
     async def ask(self, **request: object) -> Sample:
-        """Have it do something; returns what it measured."""
+        """Send a request and return its measurements."""
         ...
 
 
 class Faults(Protocol):
-    """What can be done to masters that the runner has started itself."""
+    """Faults for nodes that the runner has started."""
 
     def pause(self, i: int, /) -> object:
-        """From now on that one does not answer."""
+        """Freeze that node."""
         ...
 
     def resume(self, i: int, /) -> object:
-        """It goes on with what it was sent meanwhile."""
+        """Resume the node; it processes the requests sent in the meantime."""
         ...
 
     def kill(self, i: int, /) -> object:
-        """It ends, and its data with it."""
+        """Kill the node; its data is lost."""
         ...
 
     def restart(self, i: int, /) -> object:
-        """It is there again, empty."""
+        """Restart the node without data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The masters that a scenario needs."""
+    """The nodes that a scenario needs."""
 
     nodes: int | None = None
-    """How many, started for it alone; None: those that are given."""
+    """Number of nodes to start for it; None uses the given ones."""
     round_trip_ms: float = 0.0
-    """How far away."""
+    """The network round trip."""
     faults: bool = False
-    """Whether they are to be hurt."""
+    """Whether faults are injected."""
     alone: bool = False
-    """Whether one contender must have them to itself, for what they do is counted."""
+    """Whether one contender must have the nodes exclusively, because their commands are counted."""
 
     @property
     def own(self) -> bool:
-        """Whether the given ones will not do."""
+        """Whether the scenario needs its own nodes."""
         return self.nodes is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a scenario has for one contender's round."""
+    """The resources of a scenario for one contender's round."""
 
     processes: Sequence[Process]
     urls: Sequence[str]
     cluster: Faults | None = None
-    """Only in a setting with faults."""
+    """Only set in a setting with faults."""
 
     @property
     def faults(self) -> Faults:
-        """The same, where it must be there."""
-        assert self.cluster is not None  # noqa: S101 - such a setting has one
+        """The cluster of a setting with faults."""
+        assert self.cluster is not None  # noqa: S101 - a setting with faults has one
         return self.cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a scenario yields."""
+    """A figure of a scenario."""
 
     key: str
     label: str
@@ -109,45 +109,45 @@ RATE = Figure("rate", "rate", "pairs/s", faster_is_more=True)
 
 
 class Scenario(ABC):
-    """One thing to do, the same for every contender."""
+    """One task, the same for every contender."""
 
     name: str
     title: str
     figures: tuple[Figure, ...]
     setting = Setting()
     group: str | None = None
-    """Of the scenarios that differ in one number only."""
+    """The group of scenarios that differ in one number only."""
     at: float | None = None
-    """That number."""
+    """The number that differs."""
     needs: str | None = None
-    """What a contender must be able to do beyond acquire and release."""
+    """The ability that a contender needs beyond acquire and release."""
     processes = 1
-    """How many of one contender take part."""
+    """Number of processes per contender."""
     least = 0.0
-    """Seconds a round must have to say anything."""
+    """Minimum seconds of a meaningful round."""
     most_rounds: int | None = None
-    """Where a round takes seconds."""
+    """Maximum number of rounds, if a round takes seconds."""
     peer_rounds = PEER_ROUNDS
     usual: frozenset[str] | None = None
-    """Whom it is run with unless contenders are named; None: with all."""
+    """The contenders it runs with unless contenders are named; None means all."""
 
     def fits(self, entry: Entry) -> bool:
-        """Whether that contender has what it takes."""
+        """Return whether that contender has the needed ability."""
         return self.needs is None or self.needs in entry.can
 
     def rounds(self, entry: Entry, wanted: int, *, named: bool) -> int:
-        """How many of that contender, of so many that are wanted; of one asked for by name no fewer than of ours."""
+        """Return the number of rounds for that contender; a contender chosen by name gets as many as ours."""
         most = min(wanted, self.most_rounds or wanted)
         return most if named or entry.name in US else min(most, self.peer_rounds)
 
     @abstractmethod
     async def measure(self, stage: Stage, seconds: float) -> Sample:
-        """One round of one contender."""
+        """Measure one round of one contender."""
 
 
 _numbers = count()
 
 
 def fresh(what: str) -> str:
-    """A name nobody holds: no round inherits from another."""
+    """Return an unused name, so that rounds do not affect each other."""
     return f"bench:{what}:{time.time_ns():x}:{next(_numbers)}"

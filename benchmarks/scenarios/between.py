@@ -1,4 +1,4 @@
-"""Several processes want the same name."""
+"""Several processes contend for the same name."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ._base import FLOOR_AND_OURS, OURS, P50, P99, Figure, Sample, Scenario, Set
 
 
 class HandOver(Scenario):
-    """From a release to the acquire of the one who waits for it in another process."""
+    """Time from a release to the acquire of a waiter in another process."""
 
     processes = 2
     peer_rounds = 2
     wanted = 3
-    """Hand-overs a round, however slow they are."""
+    """Minimum number of hand-overs per round."""
     settled = 0.01
-    """Seconds, at the least, for the other process to have begun to wait."""
+    """Minimum seconds until the other process waits."""
     attempts = 4
-    """Acquires that would have had the time meanwhile."""
+    """Number of acquires that fit into this time."""
 
     def __init__(self, round_trip_ms: float = 0.0) -> None:
         self._round_trip = round_trip_ms / 1000
@@ -28,7 +28,7 @@ class HandOver(Scenario):
         self.figures: tuple[Figure, ...] = (P50, P99)
         if round_trip_ms:
             self.name += f"-{round_trip_ms:g}ms"
-            self.title += f", masters {round_trip_ms:g} ms away"
+            self.title += f", nodes {round_trip_ms:g} ms away"
             self.figures += (Figure("trips", "round trips", "trips"),)
             self.setting = Setting(nodes=5, round_trip_ms=round_trip_ms)
             self.least = 20 * self._round_trip
@@ -53,11 +53,11 @@ class HandOver(Scenario):
 
 
 class HotProcesses(Scenario):
-    """Throughput and wait: the tasks of several processes want the same name."""
+    """Throughput and wait: tasks of several processes contend for the same name."""
 
     name = "hot-processes"
     processes, tasks = 4, 5
-    title = f"one hot name: {processes} processes, {tasks} tasks each"
+    title = f"one contended name: {processes} processes, {tasks} tasks each"
     figures: tuple[Figure, ...] = (
         Figure("rate", "hand-overs", "/s", faster_is_more=True),
         Figure("p50", "wait p50", "µs"),
@@ -66,7 +66,7 @@ class HotProcesses(Scenario):
     least = 1.0
     most_rounds = 3
     usual = FLOOR_AND_OURS
-    """A peer whose tasks poll may need minutes until each of them has had it once."""
+    """With a library that polls, it may take minutes until each task has had the lock once."""
     fair = False
 
     async def measure(self, stage: Stage, seconds: float) -> Sample:
@@ -78,10 +78,10 @@ class HotProcesses(Scenario):
 
 
 class FairProcesses(HotProcesses):
-    """The same, first come, first served."""
+    """The same with fair locks."""
 
     name = "fair-processes"
-    title = f"the same with fair: {HotProcesses.processes} processes, {HotProcesses.tasks} tasks each"
+    title = f"the same with fair locks: {HotProcesses.processes} processes, {HotProcesses.tasks} tasks each"
     figures = (*HotProcesses.figures, Figure("spread", "wait p99 / p50", "x"))
     needs = "fair"
     usual = OURS

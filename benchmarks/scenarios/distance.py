@@ -1,4 +1,4 @@
-"""More masters, or masters far away."""
+"""More nodes, or distant nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ._base import FLOOR_AND_OURS, P50, RATE, Figure, Sample, Scenario, Setting,
 
 
 class Nodes(Scenario):
-    """What a lock costs on so many masters."""
+    """The cost of a lock by the number of nodes."""
 
     figures = (P50, RATE)
     group = "nodes"
@@ -16,7 +16,7 @@ class Nodes(Scenario):
 
     def __init__(self, nodes: int) -> None:
         self.name = f"nodes-{nodes}"
-        self.title = f"{nodes} master{'s' * (nodes > 1)}: one task, and {self.tasks} tasks"
+        self.title = f"{nodes} node{'s' * (nodes > 1)}: one task, and {self.tasks} tasks"
         self.at = nodes
         self.setting = Setting(nodes=nodes)
 
@@ -28,7 +28,7 @@ class Nodes(Scenario):
 
 
 class Distant(Scenario):
-    """How many round trips a lock takes: one to acquire and one to release is the least."""
+    """The number of round trips of a lock: at least one to acquire and one to release."""
 
     figures = (P50, Figure("trips", "round trips", "trips"))
     group = "round trip"
@@ -37,7 +37,7 @@ class Distant(Scenario):
 
     def __init__(self, round_trip_ms: float) -> None:
         self.name = f"rtt-{round_trip_ms:g}ms"
-        self.title = f"one task, masters {round_trip_ms:g} ms away"
+        self.title = f"one task, nodes {round_trip_ms:g} ms away"
         self.at = round_trip_ms
         self.least = 20 * round_trip_ms / 1000
         self.setting = Setting(nodes=5, round_trip_ms=round_trip_ms)

@@ -1,4 +1,4 @@
-"""Masters freeze and die while locks are taken."""
+"""Nodes freeze and die while locks are acquired."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.timing import latencies, now, quantile
 from ._base import FLOOR_AND_OURS, P50, P99, Figure, Process, Sample, Scenario, Setting, Stage, Unmeasured, fresh
 
 BINS = 60
-"""Points of a round's course."""
+"""Number of points over a round."""
 
 
 class Frozen(Scenario):
-    """Latency before, while and after some masters do not answer, all in one round."""
+    """Latency before, during and after a freeze of some nodes, in one round."""
 
     figures = (
         P50, P99,
@@ -34,10 +34,10 @@ class Frozen(Scenario):
     frozen_from, frozen_to = 0.3, 0.75
     """Fractions of the round."""
 
-    def __init__(self, masters: int) -> None:
-        self._masters = range(masters)
-        self.name = f"frozen-{masters}"
-        self.title = f"{('one master', 'two masters')[masters - 1]} frozen: {self.tasks} tasks"
+    def __init__(self, frozen: int) -> None:
+        self._frozen = range(frozen)
+        self.name = f"frozen-{frozen}"
+        self.title = f"{('one node', 'two nodes')[frozen - 1]} frozen: {self.tasks} tasks"
 
     async def measure(self, stage: Stage, seconds: float) -> Sample:
         cluster = stage.faults
@@ -45,17 +45,17 @@ class Frozen(Scenario):
         begun = now()
         try:
             await asyncio.sleep(seconds * self.frozen_from)
-            for master in self._masters:
-                cluster.pause(master)
+            for node in self._frozen:
+                cluster.pause(node)
             frozen_at = now()
             await asyncio.sleep(seconds * self.frozen_to - (now() - begun))
         finally:
             healed_at = now()
-            for master in self._masters:
-                cluster.resume(master)
+            for node in self._frozen:
+                cluster.resume(node)
         course = await tracing
-        # A round is over when they have caught up: what they still do would be the next contender's burden.
-        await _settled([stage.urls[master] for master in self._masters])
+        # Wait until the nodes have caught up, so that their backlog does not affect the next contender.
+        await _settled([stage.urls[node] for node in self._frozen])
         healthy = course.before(frozen_at - course.started)
         frozen = course.during(frozen_at - course.started, healed_at - course.started)
         return frozen | {
@@ -68,11 +68,11 @@ class Frozen(Scenario):
 
 
 class Dying(Scenario):
-    """Throughput while a master is killed, and while it comes back empty."""
+    """Throughput while a node is killed, and while it comes back empty."""
 
     name = "dying"
     tasks = 10
-    title = f"a master dies and comes back empty: {tasks} tasks"
+    title = f"a node dies and comes back empty: {tasks} tasks"
     figures = (
         Figure("rate", "rate", "pairs/s", faster_is_more=True),
         Figure("gap", "longest without any pair", "ms"),
@@ -110,7 +110,7 @@ class Dying(Scenario):
 
 
 class Course:
-    """Every pair of a round, in the order in which they ended; in seconds since it started."""
+    """Every pair of a round in the order of its end, in seconds since the start of the round."""
 
     def __init__(self, sample: Sample) -> None:
         self.started: float = sample["started"]
@@ -120,33 +120,33 @@ class Course:
         self.errors: int = sum(sample["errors"].values())
 
     def before(self, end: float) -> Sample:
-        """Of those that ended by then."""
+        """Return the latencies of the pairs that had ended by then."""
         return self._latencies([took for ended, took in zip(self.ends, self.took, strict=True) if ended < end])
 
     def during(self, start: float, end: float) -> Sample:
-        """Of those that were under way then, if only for a part of it."""
+        """Return the latencies of the pairs that overlap with that time."""
         pairs = zip(self.ends, self.took, strict=True)
         return self._latencies([took for ended, took in pairs if ended >= start and ended - took < end])
 
     def _latencies(self, took: Sequence[float]) -> Sample:
         if not took:
-            raise Unmeasured(f"not one pair succeeded for a part of the round; {self.errors} errors")
+            raise Unmeasured(f"no pair succeeded for a part of the round; {self.errors} errors")
         return latencies(took)
 
     def gap(self, seconds: float) -> float:
-        """The longest time of the round in which no pair ended."""
+        """Return the longest time of the round in which no pair ended."""
         ends: list[float] = [0.0, *self.ends]
         return max(after - before for before, after in pairwise([*ends, max(seconds, ends[-1])]))
 
     def latency(self, width: float) -> list[list[float]]:
-        """The median of each bin, in µs, where one ended in it."""
+        """Return the median of each bin with pairs, in µs."""
         bins: dict[int, list[float]] = {}
         for end, took in zip(self.ends, self.took, strict=True):
             bins.setdefault(int(end / width), []).append(took)
         return [[round((i + 0.5) * width, 4), round(quantile(bins[i], 0.5) * 1e6, 1)] for i in sorted(bins)]
 
     def rate(self, width: float, seconds: float) -> list[list[float]]:
-        """Pairs/s of each bin."""
+        """Return the pairs/s of each bin."""
         counts = [0] * round(seconds / width)
         for end in self.ends:
             if (i := int(end / width)) < len(counts):

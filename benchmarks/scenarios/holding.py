@@ -1,4 +1,4 @@
-"""Locks that are held for long: what waiting for them costs, what keeping them costs, and how their loss is noticed."""
+"""Locks that are held for long: the cost of waiting and of renewal, and the time until a loss is noticed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ CPU = Figure("cpu", "CPU of the client", "%")
 
 
 class _Steady(Scenario):
-    """Something that goes on by itself, while it is counted what that costs the masters and the client."""
+    """A steady state whose cost for the nodes and the client is counted."""
 
     setting = Setting(alone=True)
     least = TTL / 3
-    """All leases are renewed once in that time."""
+    """All leases are renewed once in this time."""
     most_rounds = 1
     usual = FLOOR_AND_OURS
 
 
 class Waiters(_Steady):
-    """Many tasks wait for a name that stays held, and then is freed.
+    """Many tasks wait for a name that stays held and is then released.
 
-    A renewal is among what is counted: the waiters see that the key was written to.
+    The count includes a renewal, because the waiters see that the key was written.
     """
 
     name = "waiters"
@@ -38,13 +38,13 @@ class Waiters(_Steady):
     title = f"{tasks:,} tasks wait for one held name"
     figures = (
         COMMANDS, CPU,
-        Figure("first", "release to the first being in", "ms"),
-        Figure("last", "release to the last being in", "ms"),
+        Figure("first", "release to the first acquire", "ms"),
+        Figure("last", "release to the last acquire", "ms"),
     )  # fmt: skip
     processes = 2
     needs = "waiters"
     settle = 0.3
-    """Seconds until all of them wait."""
+    """Seconds until all tasks wait."""
 
     async def measure(self, stage: Stage, seconds: float) -> Sample:
         holder, waiter = stage.processes
@@ -66,7 +66,7 @@ class Waiters(_Steady):
 
 
 class Renewals(_Steady):
-    """Many leases are held and renewed."""
+    """Hold and renew many leases."""
 
     name = "renewals"
     leases = 10_000
@@ -95,10 +95,10 @@ class Renewals(_Steady):
 
 
 class Loss(Scenario):
-    """Somebody else releases a lock by force: how soon its holder's body is cancelled."""
+    """Time from a force-release by another client to the cancellation of the holder's block."""
 
     name = "loss"
-    title = "forced release, until the body is cancelled"
+    title = "force-release to cancelled block"
     figures = (
         Figure("p50", "p50", "ms"),
         Figure("worst", "slowest", "ms"),
@@ -110,7 +110,7 @@ class Loss(Scenario):
     usual = OURS
     wanted = 3
     held = 0.05
-    """Seconds the body has been going on by then."""
+    """Seconds that the block has been running by then."""
 
     async def measure(self, stage: Stage, seconds: float) -> Sample:
         holder, other = stage.processes
@@ -129,11 +129,11 @@ class Loss(Scenario):
 
 
 class _Watch:
-    """What a process and the masters do for a while."""
+    """The activity of a process and the nodes during an interval."""
 
     def __init__(self) -> None:
         self.commands: list[int] = []
-        """Of each node, but for those that count them."""
+        """Commands on each node, except those for counting."""
         self.seconds = self.cpu = self.rss = 0.0
 
     @classmethod
@@ -148,13 +148,13 @@ class _Watch:
             yield watch
             watch.seconds = now() - started
             after, usage = await _processed(clients), await process.ask(do="usage")
-        # The first question is in the second answer.
+        # The second reply already counts the first request.
         watch.commands = [end - start - 1 for start, end in zip(counts, after, strict=True)]
         watch.cpu = (usage["cpu"] - used["cpu"]) / (usage["at"] - used["at"]) * 100
         watch.rss = usage["rss"]
 
 
 async def _processed(clients: Sequence[Redis]) -> list[int]:
-    """The first question to each opens its connection, so that is over when it is answered."""
+    """Open the connections: the first request to each node does so."""
     infos = [await client.info("stats") for client in clients]
     return [info["total_commands_processed"] for info in infos]

@@ -1,4 +1,4 @@
-"""One process, nothing goes wrong."""
+"""One process, without faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ._base import P50, P99, RATE, Figure, Sample, Scenario, Stage, fresh
 
 
 class OneTask(Scenario):
-    """Latency: a single task acquires and releases. Its rate is where the throughput of many begins."""
+    """Latency: a single task acquires and releases. Its rate is the baseline for the throughput of many tasks."""
 
     name = "one"
     title = "one task: acquire + release"
@@ -19,7 +19,7 @@ class OneTask(Scenario):
 
 
 class Block(Scenario):
-    """`async with` beside the same pairs without."""
+    """`async with` compared with plain pairs."""
 
     name = "block"
     title = "one task: async with"
@@ -31,7 +31,7 @@ class Block(Scenario):
 
 
 class ManyTasks(Scenario):
-    """Throughput: each task on a name of its own."""
+    """Throughput: each task on its own name."""
 
     figures = (RATE, P50, P99)
     group = "tasks"
@@ -48,11 +48,11 @@ class ManyTasks(Scenario):
 
 
 class HotName(Scenario):
-    """Throughput: all tasks of one process want the same name."""
+    """Throughput: all tasks of one process contend for the same name."""
 
     name = "hot"
     tasks, each = 20, 5
-    title = f"one hot name: {tasks} tasks, {each} pairs each"
+    title = f"one contended name: {tasks} tasks, {each} pairs each"
     figures = (RATE, Figure("p50", "wait p50", "µs"), Figure("p99", "wait p99", "µs"))
     peer_rounds = 2
 

@@ -1,4 +1,4 @@
-"""What `bench` does to a cluster, within bounds, and how it leaves nothing behind; it shows nothing."""
+"""The load of `bench`, its limits, and how its keys are removed afterwards; this module prints no results."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import redlock_async
+from redlock_async._rules.keys import Keys
 
-from ._node_view import needed, voting, why_not
-from ._traces import traces
+from ._cleanup_keys import cleanup_keys
+from ._client import cancel_all
+from ._node_view import count_votes, vote_problem
 
-MOST_TASKS = 100
+MAX_TASKS = 100
 HOT_TASKS = 20
 TTL = 2.0
-"""Seconds of each lease: what a killed bench leaves locked is free that soon."""
+"""Seconds of each lease: a killed bench leaves names locked for at most this long."""
 
 WAIT = 5.0
-LEAST_SETTLE = 0.01
-"""Seconds for a waiter to have begun to wait, where the nodes are near."""
+MIN_SETTLE = 0.01
+"""Seconds that a waiter needs at least until it waits."""
 
-CLEANING = 5.0
-"""Seconds that cleaning up may take."""
+CLEANUP_TIMEOUT = 5.0
+"""Seconds that removing the keys may take."""
 
-LOOKS = 200
+MAX_ROUND_TRIPS = 200
 """Round trips that are measured, at most."""
 
 now = time.perf_counter
@@ -35,23 +37,23 @@ now = time.perf_counter
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Some durations in seconds, in ascending order; at least one."""
+    """At least one duration in seconds, in ascending order."""
 
     ranked: Sequence[float]
 
     @classmethod
-    def of(cls, took: Sequence[float]) -> Latencies:
-        """Those."""
-        return cls(sorted(took))
+    def of(cls, durations: Sequence[float]) -> Latencies:
+        """Return latencies from durations in any order."""
+        return cls(sorted(durations))
 
     def at(self, part: float) -> float:
-        """The value below which that part of them lies."""
+        """Return the quantile: the value below which that part of the durations lies."""
         return self.ranked[min(int(len(self.ranked) * part), len(self.ranked) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many pairs some tasks did together."""
+    """How many pairs of acquire and release several tasks completed together."""
 
     tasks: int
     pairs: int
@@ -59,90 +61,90 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """Pairs in a second."""
+        """Pairs per second."""
         return self.pairs / self.seconds
 
 
 @dataclass(slots=True)
 class NodeTrips:
-    """One master, and how long it took to answer."""
+    """One node, and the durations of its round trips."""
 
     status: redlock_async.NodeStatus
-    took: list[float] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
 
 
 class Load:
-    """The clients: one as the user's services have it, for looking and cleaning up, and two that take locks.
+    """Three clients: one with the user's settings, to read the status and remove keys, and two that take locks.
 
-    These two have a namespace of their own, so that they touch neither the user's locks nor the fence registers that
-    the user's names share: those may never be deleted, ours are.
+    The two have a namespace of their own, so they touch neither the user's locks nor the fence registers that the
+    user's names share: deleting those would be unsafe, while ours are deleted at the end.
     """
 
-    def __init__(self, environ: Mapping[str, str], most_tasks: int) -> None:
+    def __init__(self, environ: Mapping[str, str], max_tasks: int) -> None:
         self.prefix = f"redlock-bench:{secrets.token_hex(4)}:"
         self.namespace = environ.get("REDLOCK_NAMESPACE", "").strip() + self.prefix
-        self.names = [f"name-{number}" for number in range(most_tasks)]
+        self.names = [f"name-{number}" for number in range(max_tasks)]
         own = {
             "REDLOCK_NAMESPACE": self.namespace,
             "REDLOCK_OWNER": "redlock-async bench",
             "REDLOCK_TTL": str(TTL),
             "REDLOCK_WAIT": str(WAIT),
-            "REDLOCK_STRICT_RESTART": "false",  # the namespace is new on every node: nobody lost anything
+            "REDLOCK_STRICT_RESTART": "false",  # the namespace is new on every node, so no node lost data
         }
         self._user = redlock_async.Redlock.from_env(environ)
         self._first, self._second = (redlock_async.Redlock.from_env({**environ, **own}) for _ in range(2))
-        self._settle = LEAST_SETTLE
+        self._settle = MIN_SETTLE
         self.cleaning = False
-        """Whether nothing may stop it any more: it is over soon anyway."""
+        """Whether keys are being removed, which a signal must not interrupt; it ends soon anyway."""
 
     @asynccontextmanager
-    async def opened(self, tell: Callable[[str], object]) -> AsyncIterator[list[redlock_async.NodeStatus]]:
-        """Connected to a quorum, in whatever state that is; however it ends, nothing is left behind, or it is told."""
+    async def opened(self, report: Callable[[str], object]) -> AsyncIterator[list[redlock_async.NodeStatus]]:
+        """Connect to a quorum, and yield the nodes; at the end remove all keys, or report what may be left."""
         async with self._user:
             nodes = await self._user.status()
-            check_quorum(nodes)
+            check_quorum(nodes, self._user.statistics().quorum)
             try:
                 async with self._first, self._second:
                     yield nodes
             finally:
-                await self._clean({node.label for node in nodes if node.up}, tell)
+                await self._clean({node.label for node in nodes if node.up}, report)
 
     async def round_trips(self, seconds: float) -> list[NodeTrips]:
-        """Of one small command, sent to all nodes at once."""
+        """Measure round trips of one small command, sent to all nodes at once."""
         end = now() + seconds
         found: dict[str, NodeTrips] = {}
-        for _ in range(LOOKS):
+        for _ in range(MAX_ROUND_TRIPS):
             for status in await self._user.status():
                 node = found.setdefault(status.label, NodeTrips(status))
                 node.status = status
                 if status.latency is not None:
-                    node.took.append(status.latency)
+                    node.durations.append(status.latency)
             if now() >= end:
                 break
-        slowest = max((Latencies.of(node.took).at(0.5) for node in found.values() if node.took), default=0.0)
-        self._settle = max(LEAST_SETTLE, 3 * slowest)
+        slowest = max((Latencies.of(node.durations).at(0.5) for node in found.values() if node.durations), default=0.0)
+        self._settle = max(MIN_SETTLE, 3 * slowest)
         return list(found.values())
 
     async def one_task(self, seconds: float) -> Latencies:
-        """Acquire and release, one after the other."""
-        await self._pairs(self.names[0], now())  # the first one finds everything cold
+        """Measure pairs of acquire and release, one after the other."""
+        await self._pairs(self.names[0], now())  # warm up
         return Latencies.of(await self._pairs(self.names[0], now() + seconds))
 
     async def many_tasks(self, tasks: int, seconds: float) -> Rate:
-        """The same by many, each on a name of its own."""
+        """Measure several tasks, each on a name of its own."""
         return await self._together(self.names[:tasks], seconds)
 
     async def hot_name(self, seconds: float) -> Rate:
-        """The same by some on one name, which goes from task to task."""
+        """Measure several tasks that contend for one name."""
         return await self._together(self.names[:1] * HOT_TASKS, seconds)
 
     async def hand_over(self, seconds: float) -> Latencies:
-        """From a release to the acquire of the client that waits for it."""
+        """Measure the time from a release until the waiting client has acquired the lock."""
         holder, waiter = self._first, self._second
         name, end = self.names[0], now() + seconds
-        took: list[float] = []
+        durations: list[float] = []
         lease = await holder(name).acquire()
-        while not took or now() < end:
+        while not durations or now() < end:
             waiting = asyncio.ensure_future(_acquired(waiter(name).acquire()))
             try:
                 await asyncio.sleep(self._settle)
@@ -152,10 +154,10 @@ class Load:
             finally:
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
-            took.append(at - released)
+            durations.append(at - released)
             holder, waiter = waiter, holder
         await lease.release()
-        return Latencies.of(took)
+        return Latencies.of(durations)
 
     async def _together(self, names: Sequence[str], seconds: float) -> Rate:
         started = now()
@@ -164,52 +166,50 @@ class Load:
         try:
             done = await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(tasks)
         return Rate(len(names), sum(map(len, done)), now() - started)
 
     async def _pairs(self, name: str, end: float) -> list[float]:
-        """Until the time is up, at least once; returns how long each took."""
-        took: list[float] = []
+        """Acquire and release until the time is up, at least once; return the durations."""
+        durations: list[float] = []
         started = now()
         while True:
             lease = await self._first(name).acquire()
             await lease.release()
             ended = now()
-            took.append(ended - started)
+            durations.append(ended - started)
             if ended >= end:
-                return took
+                return durations
             started = ended
 
-    async def _clean(self, used: AbstractSet[str], tell: Callable[[str], object]) -> None:
-        """Delete every key these clients have made, which is what releasing a lock by force does."""
+    async def _clean(self, used: AbstractSet[str], report: Callable[[str], object]) -> None:
+        """Delete every key that the two clients wrote; `force_release` deletes a key on all nodes."""
         self.cleaning = True
-        keys = traces(self.namespace, self.names)
+        keys = cleanup_keys(Keys(self.namespace), self.names)
         errors: list[Exception] = []
         try:
-            async with asyncio.timeout(CLEANING):
-                freed = (self._user.force_release(self.prefix + key) for key in keys)
-                ends = await asyncio.gather(*freed, return_exceptions=True)
-                errors = [end for end in ends if isinstance(end, Exception)]
+            async with asyncio.timeout(CLEANUP_TIMEOUT):
+                releases = (self._user.force_release(self.prefix + key) for key in keys)
+                outcomes = await asyncio.gather(*releases, return_exceptions=True)
+                errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
                 down = [node.label for node in await self._user.status() if not node.up and node.label in used]
         except TimeoutError:
             down = ["no answer in time"]
         if not errors and not down:
-            tell(f"Cleaned up: no key that begins with {self.namespace} is left.")
+            report(f"Cleaned up: no key that starts with {self.namespace} is left.")
             return
         where = ", ".join(down) or str(errors[0])
         pattern = f"redis-cli --scan --pattern '{self.namespace}*'"
-        tell(f"Could not clean up everywhere ({where}). To see what is left there: {pattern}")
+        report(f"Could not remove all keys ({where}). To see the keys that are left: {pattern}")
 
 
-def check_quorum(nodes: Sequence[redlock_async.NodeStatus]) -> None:
-    """Raise QuorumUnavailable with a line for each master that cannot vote, if they are too many."""
-    votes, need = voting(nodes), needed(nodes)
-    if votes < need:
-        silent = "".join(f"\n  {node.label}: {why_not(node)}" for node in nodes if not node.votes)
+def check_quorum(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> None:
+    """Raise QuorumUnavailable, with a line for each node that cannot vote, if there is no quorum."""
+    votes, quorum = count_votes(nodes, configured)
+    if votes < quorum:
+        problems = "".join(f"\n  {node.label}: {vote_problem(node)}" for node in nodes if not node.can_vote)
         raise redlock_async.QuorumUnavailable(
-            f"only {votes} of {len(nodes)} masters can vote, and {need} are needed:{silent}"
+            f"only {votes} of {len(nodes)} nodes can vote, and {quorum} are needed:{problems}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The client of a command that looks at a cluster, and how a command ends on a signal; it shows nothing."""
+"""The client of a command that queries a cluster, and how a command ends on a signal; this module prints nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import redlock_async
@@ -17,42 +17,49 @@ T = TypeVar("T")
 
 
 def client(arguments: argparse.Namespace) -> redlock_async.Redlock:
-    """As the user's services have it; what it would log is said by the command, as far as it matters."""
-    quiet()
+    """Return a client with the settings of the user's services; the command reports what the client would log."""
+    silence_log()
     return redlock_async.Redlock.from_env(environment(arguments))
 
 
-def quiet() -> None:
-    """Have nothing of the library's log on stderr."""
+def silence_log() -> None:
+    """Keep the library's log off stderr."""
     logging.getLogger("redlock_async").addHandler(logging.NullHandler())
 
 
-def ask(arguments: argparse.Namespace, question: Callable[[redlock_async.Redlock], Coroutine[Any, Any, T]]) -> T:
-    """One question to the cluster."""
+def query(arguments: argparse.Namespace, question: Callable[[redlock_async.Redlock], Coroutine[Any, Any, T]]) -> T:
+    """Run one coroutine with a client, and close the client."""
 
-    async def asked() -> T:
+    async def run() -> T:
         async with client(arguments) as redlock:
             return await question(redlock)
 
-    return asyncio.run(asked())
+    return asyncio.run(run())
 
 
-async def until_a_signal(work: Coroutine[Any, Any, object], *, busy: Callable[[], bool] = lambda: False) -> int:
-    """Do it; the first signal ends it, unless it is busy with what must not be disturbed. Returns the exit status."""
+async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks that are not done, and wait for all of them; ignore what they raise."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_until_signal(work: Coroutine[Any, Any, object], *, busy: Callable[[], bool] = lambda: False) -> int:
+    """Run a coroutine, and cancel it at the first signal unless `busy()`; return the exit status."""
     loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(work)
     signals: list[int] = []
 
-    def end(number: int) -> None:
+    def stop(number: int) -> None:
         if not signals and not busy():
-            working.cancel()
+            task.cancel()
         signals.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            loop.add_signal_handler(number, end, number)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            loop.add_signal_handler(number, stop, number)
     try:
-        await working
+        await task
     except asyncio.CancelledError:
         if not signals:
             raise

@@ -1,4 +1,4 @@
-"""What the demo's processes leave in files, and what can be read off it; it knows neither locks nor masters."""
+"""The files that the demo's processes write, and the results read from them; this module knows no locks or nodes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import NamedTuple, Self
 GUARDED, UNGUARDED, JOURNAL = "guarded", "unguarded", "journal"
 
 WINDOW = 1.0
-"""Seconds over which hand-overs are counted."""
+"""Seconds over which the rate of hand-overs is measured."""
 
 
-class Tally:
-    """A number in a file, which is read and written in two steps that do not know of each other."""
+class FileCounter:
+    """A number in a file. Reading and writing are separate steps, so concurrent increments can be lost."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def read(self) -> int:
-        """What it says now."""
+        """Return the current number."""
         return int(os.pread(self._file, 32, 0) or b"0")
 
     def write(self, number: int) -> None:
-        """Say something else, whatever it said before."""
-        # Of one width and in one call, so that updates are lost, but no reader finds half a number.
+        """Overwrite the number."""
+        # A fixed width and a single call: an update can be lost, but a reader never sees a partial number.
         os.pwrite(self._file, b"%020d\n" % number, 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
 
-class Hold(NamedTuple):
-    """One process had the lock once. The times are CLOCK_MONOTONIC's, which all processes share."""
+class HeldInterval(NamedTuple):
+    """One hold of the lock by a process. The times are from CLOCK_MONOTONIC, which all processes share."""
 
     fence: int
     process: int
@@ -43,59 +43,59 @@ class Hold(NamedTuple):
     until: float
 
     def line(self) -> bytes:
-        """As it stands in the journal."""
+        """Return the line for the journal."""
         return f"{self.fence} {self.process} {self.since:.6f} {self.until:.6f}\n".encode()
 
     @classmethod
-    def of(cls, line: bytes) -> Hold:
-        """A line of the journal."""
+    def parse(cls, line: bytes) -> HeldInterval:
+        """Return the interval of a line of the journal."""
         fence, process, since, until = line.split()
         return cls(int(fence), int(process), float(since), float(until))
 
 
 class Journal:
-    """The holds in the order in which the lock was held, since each holder adds its own while it still holds it."""
+    """The intervals in the order in which the lock was held: each holder appends its own while it holds the lock."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._offset = 0
         self._rest = b""
 
-    def add(self, hold: Hold) -> None:
-        """Append one."""
-        os.write(self._file, hold.line())
+    def add(self, interval: HeldInterval) -> None:
+        """Append an interval."""
+        os.write(self._file, interval.line())
 
-    def read(self) -> list[Hold]:
-        """Those that came since the last time."""
+    def read(self) -> list[HeldInterval]:
+        """Return the intervals that were appended since the last call."""
         data = os.pread(self._file, 1 << 24, self._offset)
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [Hold.of(line) for line in lines]
+        return [HeldInterval.parse(line) for line in lines]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
 
 class Record:
-    """Both counters and the journal, and what they amount to."""
+    """Both counters, the journal, and the statistics derived from them."""
 
     def __init__(self, folder: Path) -> None:
-        self._guarded = Tally(folder / GUARDED)
-        self._unguarded = Tally(folder / UNGUARDED)
+        self._guarded = FileCounter(folder / GUARDED)
+        self._unguarded = FileCounter(folder / UNGUARDED)
         self._journal = Journal(folder / JOURNAL)
         self.guarded = 0
         self.unguarded = 0
-        self.holds = 0
+        self.intervals = 0
         self.by_process: Counter[int] = Counter()
-        self.last: Hold | None = None
-        self.handed_over = 0
+        self.last: HeldInterval | None = None
+        self.hand_overs = 0
         """How often the lock passed from one process to another."""
         self.longest_gap = 0.0
-        """Seconds between one holder's last act and the next one's first."""
-        self.inversion: tuple[Hold, Hold] | None = None
-        """The first two of which the later has no greater fence."""
-        self._lately: deque[float] = deque()
+        """Seconds between the last action of one holder and the first action of the next."""
+        self.inversion: tuple[HeldInterval, HeldInterval] | None = None
+        """The first two successive intervals of which the later has no greater fence."""
+        self._recent: deque[float] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -107,29 +107,29 @@ class Record:
             file.close()
 
     def read(self) -> None:
-        """Take note of what came since the last time."""
+        """Read the counters and the new lines of the journal."""
         self.guarded, self.unguarded = self._guarded.read(), self._unguarded.read()
-        for hold in self._journal.read():
+        for interval in self._journal.read():
             if self.last is not None:
-                self._follows(self.last, hold)
-            self.last = hold
-            self.holds += 1
-            self.by_process[hold.process] += 1
+                self._compare(self.last, interval)
+            self.last = interval
+            self.intervals += 1
+            self.by_process[interval.process] += 1
 
-    def _follows(self, before: Hold, after: Hold) -> None:
+    def _compare(self, before: HeldInterval, after: HeldInterval) -> None:
         self.longest_gap = max(self.longest_gap, after.since - before.until)
         if after.process != before.process:
-            self.handed_over += 1
-            self._lately.append(after.since)
+            self.hand_overs += 1
+            self._recent.append(after.since)
         if after.fence <= before.fence and self.inversion is None:
             self.inversion = before, after
 
     def hand_over_rate(self, now: float) -> float:
-        """How often that happened lately, a second."""
-        while self._lately and self._lately[0] < now - WINDOW:
-            self._lately.popleft()
-        return len(self._lately) / WINDOW
+        """Return the recent number of hand-overs per second."""
+        while self._recent and self._recent[0] < now - WINDOW:
+            self._recent.popleft()
+        return len(self._recent) / WINDOW
 
-    def forget_unguarded(self) -> None:
-        """Begin that counter anew."""
+    def reset_unguarded(self) -> None:
+        """Set the unguarded counter to 0."""
         self._unguarded.write(0)

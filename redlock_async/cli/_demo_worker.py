@@ -1,6 +1,6 @@
-"""One process of the demo: adds to counters with and without the lock, as it is told; it judges nothing."""
+"""One worker process of the demo: increments counters with and without the lock, as it is commanded on stdin."""
 
-# ruff: noqa: T201 - printing is what it is for
+# ruff: noqa: T201 - it replies on stdout
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 from redlock_async import RedlockError, redlock
 
-from ._demo_record import GUARDED, JOURNAL, UNGUARDED, Hold, Journal, Tally
+from ._demo_record import GUARDED, JOURNAL, UNGUARDED, FileCounter, HeldInterval, Journal
 
 LOCK = "demo-counter"
 
 
 class Worker:
-    """Reads, pauses and writes: whoever writes in that pause is overwritten."""
+    """Reads a counter, pauses, and writes it back plus 1; without a lock, concurrent increments are lost."""
 
     def __init__(self, number: int, increments: int, pause: float, folder: Path) -> None:
         self._number = number
@@ -30,69 +30,72 @@ class Worker:
         self._folder = folder
 
     async def unguarded(self) -> None:
-        """Without the lock."""
-        with closing(Tally(self._folder / UNGUARDED)) as tally:
+        """Increment a counter without the lock."""
+        with closing(FileCounter(self._folder / UNGUARDED)) as counter:
             for _ in range(self._increments):
-                await self._increment(tally)
+                await self._increment(counter)
 
     async def guarded(self) -> None:
-        """The same under the lock."""
-        with closing(Tally(self._folder / GUARDED)) as tally, closing(Journal(self._folder / JOURNAL)) as journal:
+        """Increment another counter under the lock."""
+        with (
+            closing(FileCounter(self._folder / GUARDED)) as counter,
+            closing(Journal(self._folder / JOURNAL)) as journal,
+        ):
             for _ in range(self._increments):
                 async with redlock(LOCK) as lease:
                     since = time.monotonic()
-                    await self._increment(tally)
-                    journal.add(Hold(lease.fencing_token or 0, self._number, since, time.monotonic()))
+                    await self._increment(counter)
+                    journal.add(HeldInterval(lease.fencing_token or 0, self._number, since, time.monotonic()))
 
-    async def _increment(self, tally: Tally) -> None:
-        number = tally.read()
+    async def _increment(self, counter: FileCounter) -> None:
+        number = counter.read()
         await asyncio.sleep(self._pause)
-        tally.write(number + 1)
+        counter.write(number + 1)
 
 
-class Orders(asyncio.Protocol):
-    """What comes on stdin: words to obey, and an end when the demo ends, however it ends."""
+class Commands(asyncio.Protocol):
+    """The commands from stdin. When stdin closes, the demo has ended, and the worker's task is cancelled."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
         self._task = task
-        self.words: asyncio.Queue[str] = asyncio.Queue()
+        self.queue: asyncio.Queue[str] = asyncio.Queue()
 
     def data_received(self, data: bytes) -> None:
-        """One word or more."""
-        for word in data.decode().split():
-            self.words.put_nowait(word)
+        """Queue the commands."""
+        for command in data.decode().split():
+            self.queue.put_nowait(command)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Nobody is there any more."""
+        """Cancel the worker."""
         if self._task is not None:
             self._task.cancel()
 
 
-async def obey(worker: Worker) -> None:
-    """Do what it is told, answering each word with itself when it is done."""
-    orders = Orders(asyncio.current_task())
-    await asyncio.get_running_loop().connect_read_pipe(lambda: orders, sys.stdin)
-    works = {"unguarded": worker.unguarded, "guarded": worker.guarded}
+async def serve(worker: Worker) -> None:
+    """Execute commands, and reply to each with its name when it is done."""
+    commands = Commands(asyncio.current_task())
+    await asyncio.get_running_loop().connect_read_pipe(lambda: commands, sys.stdin)
+    actions = {"unguarded": worker.unguarded, "guarded": worker.guarded}
     async with redlock:
         print("ready", flush=True)
         while True:
-            word = await orders.words.get()
-            await works[word]()
-            print(word, flush=True)
+            command = await commands.queue.get()
+            await actions[command]()
+            print(command, flush=True)
 
 
 def main() -> None:
-    """Be worker NUMBER."""
+    """Run worker NUMBER until stdin closes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("number", type=int)
     parser.add_argument("increments", type=int)
     parser.add_argument("pause", type=float)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    logging.getLogger("redlock_async").addHandler(logging.NullHandler())  # masters fail here all the time
+    logging.getLogger("redlock_async").addHandler(logging.NullHandler())  # nodes fail here on purpose
     try:
         with suppress(asyncio.CancelledError):
-            asyncio.run(obey(Worker(**vars(arguments))))
+            asyncio.run(serve(Worker(**vars(arguments))))
     except RedlockError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

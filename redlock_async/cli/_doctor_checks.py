@@ -1,325 +1,309 @@
-"""What makes a cluster unfit for locks, or worse than it could be, and what to do about it; it asks nobody."""
+"""Decide what makes a cluster unfit or suboptimal for locks, and how to fix it; this module sends no commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import chain
-from typing import Literal
 
 import redlock_async
+from redlock_async._rules.settings import is_suspicious_ttl
+from redlock_async._rules.voting import FAILOVER_GRACE
 
-from ._doctor_probe import LOCK, Findings
-from ._lock_view import span_of
-from ._node_view import why_not
-from ._terminal import harmless
+from ._doctor_abilities import check_commands, check_kinds, check_waking
+from ._doctor_check import NO_ANSWER, SEE_OTHERS, Check, describe, labels, unless_hidden, unless_silent
+from ._doctor_probe import LOCK, Findings, is_clustered, is_replica
+from ._lock_view import format_seconds
+from ._node_view import agreed_quorum, replica_problem, vote_problem
+from ._terminal import sanitize
 
-Level = Literal["ok", "warning", "failure", "unknown"]
+MAX_OFFSET = 1.0
+"""Seconds between two clocks: up to this, with a ttl of 8 s or more, all nodes return equal fencing tokens at once."""
 
-OFFSET = 1.0
-"""Seconds between two masters' clocks: up to that all of them take the same fencing token at once."""
-
-NEAR = 0.5
-"""The part of node_timeout that a round trip may take: the rest is for the moments when all is slower."""
-
-LONG_TTL = 3600.0
-"""Seconds of a ttl from which on it is most likely a mistake; the library's log warns from there on, too."""
+LATENCY_FRACTION = 0.5
+"""The part of node_timeout that a round trip may take, so that slower moments still fit."""
 
 PERSISTENCE = {
-    "aof everysec": "a power cut can lose the last second of grants, and the node comes back with an old mark, so that "
-    "nothing holds it out of the vote",
-    "aof no": "a power cut can lose many seconds of grants, and the node comes back with an old mark, so that nothing "
-    "holds it out of the vote",
-    "rdb": "a restart loses all grants since the last snapshot, and the node comes back with an old mark, so that "
-    "nothing holds it out of the vote",
-    "none": "a restart loses everything: the node is held out for the longest ttl, and if a majority restarts at once, "
-    "leases may overlap",
+    "aof everysec": "a power failure can lose the locks of the last second, which nothing detects",
+    "aof no": "a power failure can lose the locks of many seconds, which nothing detects",
+    "rdb": "a restart loses all locks since the last snapshot: the node is quarantined for the longest ttl, and if all "
+    "nodes restart at once, leases may overlap",
+    "none": "a restart loses everything: the node is quarantined for the longest ttl, and if all nodes restart at "
+    "once, leases may overlap",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report."""
-
-    check: str
-    level: Level
-    found: str
-    remedy: str | None = None
-    nodes: Sequence[str] = ()
-    """Labels of the masters it is about; none: all of them."""
+UNSYNCED = {
+    "aof": "whether each lock is on disk before the node confirms it depends on appendfsync, which INFO does not show",
+    "no aof": "it keeps no append-only file: a restart loses all locks since the last snapshot, if there are any",
+}
+"""The persistence as INFO shows it, where CONFIG GET cannot be called."""
 
 
-def checked(found: Findings) -> list[Check]:
-    """Every check, in the order in which things should be put right."""
-    return [check(found) for check in CHECKS]
+def run_checks(findings: Findings) -> list[Check]:
+    """Run every check, in the order in which problems should be fixed."""
+    return [check(findings) for check in CHECKS]
 
 
-def fit(checks: Iterable[Check]) -> bool:
-    """Whether services may lock there."""
-    return all(each.level != "failure" for each in checks)
+def is_fit(findings: Findings, checks: Iterable[Check]) -> bool | None:
+    """Return whether services may use the cluster for locks; None if it is unknown whether it evicts them."""
+    if any(check.level == "failure" for check in checks):
+        return False
+    return None if eviction_unknown(findings) else True
 
 
-def _labels(nodes: Iterable[redlock_async.NodeStatus]) -> list[str]:
-    return [node.label for node in nodes]
-
-
-def _said(
-    found: Findings, nodes: Iterable[redlock_async.NodeStatus], what: Callable[[redlock_async.NodeStatus], str]
-) -> str:
-    """Each thing once, with those it is said of."""
-    by_text: dict[str, list[str]] = {}
-    for node in nodes:
-        by_text.setdefault(what(node), []).append(node.label)
-    return _grouped(found, by_text)
-
-
-def _grouped(found: Findings, by_text: Mapping[str, Sequence[str]]) -> str:
-    everybody = len(found.nodes)
-    return "; ".join(
-        f"{'all masters' if 1 < len(labels) == everybody else ', '.join(labels)}: {text}"
-        for text, labels in by_text.items()
-    )
-
-
-def _reached(found: Findings) -> Check:
-    # A server that is unfit is there, and is the matter of another check.
-    silent = [node for node in found.nodes if not node.up and not _is_unfit(node, found)]
+def _reached(findings: Findings) -> Check:
+    # A server that is unfit as a node does answer; the checks "independent", "role" and "mode" report it.
+    silent = [node for node in findings.nodes if not node.up and not _is_unfit(node, findings)]
     if not silent:
-        return Check("reached", "ok", f"{len(found.nodes)} of {len(found.nodes)} masters can be used")
-    votes, need = _voting(found)
+        return Check("reached", "ok", f"{len(findings.nodes)} of {len(findings.nodes)} nodes can be used")
+    votes, quorum = _votes(findings)
     remedy = (
-        "start it, or see to its address, firewall, password and ACL (docs/operations.md, Permissions); it counts as "
-        "failed, and "
+        "start the node, or check its address, firewall, password and ACL (docs/permissions.md); until "
+        "then it counts as failed, and "
     )
-    remedy += "locks go on without it as long as a quorum is there" if votes >= need else "no lock can be had meanwhile"
-    return Check("reached", "warning", _said(found, silent, why_not), remedy, _labels(silent))
+    remedy += "locks work as long as a quorum of the others does" if votes >= quorum else "no lock can be acquired"
+    return Check("reached", "warning", describe(findings, silent, vote_problem), remedy, labels(silent))
 
 
-def _is_unfit(node: redlock_async.NodeStatus, found: Findings) -> bool:
-    twin = any(node.label in labels for labels in found.twins)
-    return twin or node.role not in {None, "master"} or node.mode not in {None, "standalone"}
+def _is_unfit(node: redlock_async.NodeStatus, findings: Findings) -> bool:
+    duplicate = any(node.label in labels for labels in findings.same_server)
+    return duplicate or is_replica(node) or is_clustered(node)
 
 
-def _independent(found: Findings) -> Check:
-    remedy = "give each server once, by one address: two names of one server are one vote, not two"
-    same = [f"{' and '.join(labels)} are one server" for labels in found.twins]
-    if found.twice or same:
-        return Check(
-            "independent", "failure", "; ".join([*found.twice, *same]), remedy, list(chain.from_iterable(found.twins))
-        )
-    return _unless_hidden(found, "independent", lambda node: node.run_id, "each is a server of its own", "+info")
+def _independent(findings: Findings) -> Check:
+    remedy = "list each server once, by one address: two names of a server are one vote, not two"
+    same = [f"{' and '.join(labels)} are the same server" for labels in findings.same_server]
+    if findings.duplicates or same:
+        labels = list(chain.from_iterable(findings.same_server))
+        return Check("independent", "failure", "; ".join([*findings.duplicates, *same]), remedy, labels)
+    return unless_hidden(findings, "independent", lambda node: node.run_id, "each node is a separate server", "+info")
 
 
-def _role(found: Findings) -> Check:
-    wrong = [node for node in found.nodes if node.role not in {None, "master"}]
+def _role(findings: Findings) -> Check:
+    wrong = [node for node in findings.nodes if is_replica(node)]
     if wrong:
-        remedy = "give masters that replicate nobody; to make it one: REPLICAOF NO ONE, there and in its configuration"
-        return Check(
-            "role", "failure", _said(found, wrong, lambda node: f"is a {_role_of(node)}"), remedy, _labels(wrong)
+        remedy = (
+            "use servers that are not replicas; to promote a replica, run REPLICAOF NO ONE on it and remove replicaof "
+            "from its configuration"
         )
-    return _unless_hidden(found, "role", lambda node: node.role, "all of them are masters", "+info")
+        found = describe(findings, wrong, lambda node: f"is a {_role_of(node)}")
+        return Check("role", "failure", found, remedy, labels(wrong))
+    return unless_hidden(findings, "role", lambda node: node.role, "no node is a replica", "+info")
 
 
 def _role_of(node: redlock_async.NodeStatus) -> str:
-    return "replica" if node.role == "slave" else harmless(node.role or "")
+    return "replica" if node.role == "slave" else sanitize(node.role or "")
 
 
-def _mode(found: Findings) -> Check:
-    wrong = [node for node in found.nodes if node.mode not in {None, "standalone"}]
+def _mode(findings: Findings) -> Check:
+    wrong = [node for node in findings.nodes if is_clustered(node)]
     if wrong:
-        remedy = "give N standalone servers (cluster-enabled no): a cluster is one system, and its failover forgets"
-        said = _said(found, wrong, lambda node: f"runs in {harmless(node.mode or '')} mode")
-        return Check("mode", "failure", said, remedy, _labels(wrong))
-    return _unless_hidden(found, "mode", lambda node: node.mode, "all of them are standalone", "+info")
+        remedy = "use standalone servers (cluster-enabled no): a cluster is one system, and its failover can lose locks"
+        found = describe(findings, wrong, lambda node: f"runs in {sanitize(node.mode or '')} mode")
+        return Check("mode", "failure", found, remedy, labels(wrong))
+    return unless_hidden(findings, "mode", lambda node: node.mode, "every node is standalone", "+info")
 
 
-def _unless_hidden(
-    found: Findings, check: str, fact: Callable[[redlock_async.NodeStatus], object], good: str, right: str
-) -> Check:
-    """All is well with what can be seen; is there any that cannot?"""
-    hidden = [node for node in found.nodes if node.up and fact(node) is None]
-    if hidden:
+def _quorum(findings: Findings) -> Check:
+    votes, quorum = _votes(findings)
+    found = f"{votes} of {findings.node_count} nodes grant locks, {quorum} are needed"
+    if votes < quorum:
         return Check(
-            check, "unknown", f"{', '.join(_labels(hidden))}: may not be asked", f"allow {right}", _labels(hidden)
+            "quorum", "failure", f"{found}: no lock can be acquired", "fix the nodes named in the other checks"
         )
-    return _unless_silent(found, check, good)
+    if votes == quorum and findings.node_count > 1:
+        return Check("quorum", "warning", f"{found}: no node may fail", "restore the other nodes")
+    return Check("quorum", "ok", f"{found}: {votes - quorum} may fail")
 
 
-def _unless_silent(found: Findings, check: str, good: str) -> Check:
-    """All is well, if there is anybody of whom it can be said."""
-    if not any(node.up for node in found.nodes):
-        return Check(check, "unknown", "no master answers", "see above")
-    return Check(check, "ok", good)
+def _votes(findings: Findings) -> tuple[int, int]:
+    """Return how many nodes grant locks, and how many must."""
+    refused = findings.refused or {}
+    votes = sum(node.can_vote and LOCK not in refused.get(node.label, ()) for node in findings.nodes)
+    return votes, agreed_quorum(findings.nodes, findings.quorum)
 
 
-def _quorum(found: Findings) -> Check:
-    votes, need = _voting(found)
-    text = f"{votes} of {found.given} masters grant locks, {need} are needed"
-    if votes < need:
-        what = f"{text}: no lock can be had"
-        return Check("quorum", "failure", what, "put right what is said of the masters above and below")
-    if votes == need and found.given > 1:
-        return Check("quorum", "warning", f"{text}: none of them may fail", "bring the others back")
-    return Check("quorum", "ok", f"{text}: {votes - need} may fail")
+def _number(findings: Findings) -> Check:
+    count = findings.node_count
+    if count == 1:
+        return Check("number", "warning", "1 node: no lock can be acquired while it is down", "use 3 or 5")
+    if count % 2 == 0:
+        found = f"{count} nodes tolerate no more failures than {count - 1} would"
+        return Check("number", "warning", found, f"use {count - 1} or {count + 1}")
+    return Check("number", "ok", f"{count} nodes")
 
 
-def _voting(found: Findings) -> tuple[int, int]:
-    """How many masters grant locks, and how many have to."""
-    refused = found.refused or {}
-    votes = sum(node.votes and LOCK not in refused.get(node.label, ()) for node in found.nodes)
-    return votes, found.given // 2 + 1
-
-
-def _number(found: Findings) -> Check:
-    given = found.given
-    if given == 1:
-        return Check("number", "warning", "1 master: nothing is locked while it is down", "use 3, or 5")
-    if given % 2 == 0:
-        what = f"{given} masters tolerate no more failures than {given - 1} would"
-        return Check("number", "warning", what, f"use {given - 1} or {given + 1}")
-    return Check("number", "ok", f"{given} masters")
-
-
-def _eviction(found: Findings) -> Check:
-    evicting = [node for node in found.nodes if node.eviction not in {None, "noeviction"}]
-    acute = [node for node in evicting if node.maxmemory != 0]
-    remedy = "CONFIG SET maxmemory-policy noeviction, there and in its configuration"
-    if acute:
-        said = _said(found, acute, lambda node: f"{harmless(node.eviction or '')} may throw a lock away to make room")
-        return Check("eviction", "failure", said, remedy, _labels(acute))
+def _eviction(findings: Findings) -> Check:
+    evicting = [node for node in findings.nodes if node.eviction not in {None, "noeviction"}]
+    limited = [node for node in evicting if node.maxmemory != 0]
+    remedy = (
+        "set maxmemory-policy to noeviction: with CONFIG SET and in the configuration file, or in the settings of the "
+        "managed service"
+    )
+    if limited:
+        found = describe(
+            findings, limited, lambda node: f"{sanitize(node.eviction or '')} may evict locks when memory is full"
+        )
+        return Check("eviction", "failure", found, remedy, labels(limited))
     if evicting:
-        said = _said(found, evicting, lambda node: f"{harmless(node.eviction or '')}, harmless without maxmemory only")
-        return Check("eviction", "warning", said, remedy, _labels(evicting))
-    return _unless_hidden(found, "eviction", lambda node: node.eviction, "no lock is ever evicted", "+config|get")
-
-
-def _persistence(found: Findings) -> Check:
-    weak = [node for node in found.nodes if node.persistence in PERSISTENCE]
-    if weak:
-        said = _said(found, weak, lambda node: f"{node.persistence}: {PERSISTENCE[node.persistence or '']}")
-        return Check("persistence", "warning", said, "appendonly yes, appendfsync always", _labels(weak))
-    good = "a grant is on disk before it is answered"
-    return _unless_hidden(found, "persistence", lambda node: node.persistence, good, "+config|get")
-
-
-def _clocks(found: Findings) -> Check:
-    offsets = {node.label: node.clock_offset for node in found.nodes if node.clock_offset is not None}
-    if not offsets:
-        return Check("clocks", "unknown", "no master answers", "see above")
-    middle = sorted(offsets.values())[len(offsets) // 2]
-    wrong = [label for label, offset in offsets.items() if abs(offset - middle) > OFFSET]
-    if wrong:
-        said = "; ".join(f"{label}: {offsets[label] - middle:+.1f} s from the others" for label in wrong)
-        remedy = (
-            "have chrony or ntpd set its clock: fencing takes a second round trip meanwhile, and after a loss of data "
-            "its tokens might not increase"
+        found = describe(
+            findings, evicting, lambda node: f"{sanitize(node.eviction or '')}, safe only without a maxmemory"
         )
-        return Check("clocks", "warning", said, remedy, wrong)
-    if abs(middle) > OFFSET:
-        said = f"this machine's clock is {-middle:+.1f} s from the masters'"
-        return Check("clocks", "warning", said, "have chrony or ntpd set it: fencing takes a second round trip here")
+        return Check("eviction", "warning", found, remedy, labels(evicting))
+    if unknown := eviction_unknown(findings):
+        found = f"{', '.join(labels(unknown))}: the policy is unknown, and all but noeviction may evict locks"
+        return Check("eviction", "warning", found, "check maxmemory-policy yourself, or allow +info", labels(unknown))
+    return unless_silent(findings, "eviction", "locks are never evicted")
+
+
+def eviction_unknown(findings: Findings) -> list[redlock_async.NodeStatus]:
+    """Return the nodes that do not tell whether they evict locks."""
+    return [node for node in findings.nodes if node.up and node.eviction is None]
+
+
+def _persistence(findings: Findings) -> Check:
+    weak = [node for node in findings.nodes if node.persistence in PERSISTENCE]
+    if weak:
+        found = describe(findings, weak, lambda node: f"{node.persistence}: {PERSISTENCE[node.persistence or '']}")
+        return Check("persistence", "warning", found, "set appendonly yes and appendfsync always", labels(weak))
+    unsynced = [node for node in findings.nodes if node.persistence in UNSYNCED]
+    if unsynced:
+        found = describe(findings, unsynced, lambda node: f"{node.persistence}: {UNSYNCED[node.persistence or '']}")
+        remedy = "set appendonly yes and appendfsync always; to have it checked, allow +config|get"
+        return Check("persistence", "unknown", found, remedy, labels(unsynced))
+    good = "each lock is on disk before the node confirms it"
+    return unless_hidden(findings, "persistence", lambda node: node.persistence, good, "+info")
+
+
+def _replicas(findings: Findings) -> Check:
+    remedy = (
+        f"set min-replicas-to-write 1 and min-replicas-max-lag {FAILOVER_GRACE:.0f}, so that the old primary grants no "
+        "locks after a failover; or use nodes without replicas"
+    )
+    if unsafe := [node for node in findings.nodes if replica_problem(node) is not None]:
+        found = describe(findings, unsafe, lambda node: replica_problem(node) or "")
+        return Check("replicas", "warning", found, remedy, labels(unsafe))
+    followed = [node for node in findings.nodes if node.replicas]
+    if unknown := [node for node in followed if node.replica_timeout is None]:
+        found = describe(
+            findings, unknown,
+            lambda node: f"has {node.replicas} {'replica' if node.replicas == 1 else 'replicas'}; whether it stops "
+            "accepting writes without them is unknown",
+        )  # fmt: skip
+        return Check("replicas", "unknown", found, f"{remedy}; to have it checked, allow +config|get", labels(unknown))
+    good = "each node that has replicas stops accepting writes without them" if followed else "no node has replicas"
+    return unless_hidden(findings, "replicas", lambda node: node.replicas, good, "+info")
+
+
+def _clocks(findings: Findings) -> Check:
+    offsets = {node.label: node.clock_offset for node in findings.nodes if node.clock_offset is not None}
+    if not offsets:
+        return Check("clocks", "unknown", NO_ANSWER, SEE_OTHERS)
+    median = sorted(offsets.values())[len(offsets) // 2]
     spread = max(offsets.values()) - min(offsets.values())
+    # A node that lost its data is quarantined for the longest ttl. That protects the fencing tokens only if no clock is
+    # behind by more.
+    longest = max([findings.ttl, *(node.longest_ttl for node in findings.nodes if node.longest_ttl is not None)])
+    unfit = spread > longest / 2
+    wrong = [label for label, offset in offsets.items() if abs(offset - median) > MAX_OFFSET]
+    if wrong:
+        found = "; ".join(f"{label}: {offsets[label] - median:+.1f} s from the others" for label in wrong)
+        remedy = "synchronize its clock with chrony or ntpd: until then, fencing needs a second round trip"
+        if unfit:
+            found += f". The clocks differ by more than half of the longest ttl ({format_seconds(longest)})"
+            remedy = "synchronize its clock with chrony or ntpd: if a node loses its data, fencing tokens may decrease"
+        return Check("clocks", "failure" if unfit else "warning", found, remedy, wrong)
+    if unfit:
+        found = f"they differ by {spread:.2f} s, more than half of the longest ttl ({format_seconds(longest)})"
+        remedy = "synchronize the clocks with chrony or ntpd: if a node loses its data, fencing tokens may decrease"
+        return Check("clocks", "failure", found, remedy, list(offsets))
+    if abs(median) > MAX_OFFSET:
+        found = f"the clock of this machine is {-median:+.1f} s from those of the nodes"
+        remedy = "synchronize it with chrony or ntpd: until then, fencing needs a second round trip here"
+        return Check("clocks", "warning", found, remedy)
     return Check("clocks", "ok", f"within {spread * 1000:.0f} ms of each other")
 
 
-def _latency(found: Findings) -> Check:
-    if not found.latencies:
-        return Check("latency", "unknown", "no master answers", "see above")
-    limit = found.node_timeout
-    slowest = {label: max(took) for label, took in found.latencies.items()}
-    slow = [label for label, took in slowest.items() if took > NEAR * limit]
+def _latency(findings: Findings) -> Check:
+    if not findings.latencies:
+        return Check("latency", "unknown", NO_ANSWER, SEE_OTHERS)
+    limit = findings.node_timeout
+    slowest = {label: max(latencies) for label, latencies in findings.latencies.items()}
+    slow = [label for label, latency in slowest.items() if latency > LATENCY_FRACTION * limit]
     if slow:
-        said = "; ".join(f"{label}: took up to {slowest[label] * 1000:.0f} ms" for label in slow)
-        remedy = "raise node_timeout (REDLOCK_NODE_TIMEOUT), and ttl with it, or move nearer: a late answer is none"
-        return Check("latency", "warning", f"{said}, of a node_timeout of {limit * 1000:.0f} ms", remedy, slow)
+        found = "; ".join(f"{label}: up to {slowest[label] * 1000:.0f} ms" for label in slow)
+        remedy = (
+            "increase node_timeout (REDLOCK_NODE_TIMEOUT) and ttl, or move closer to the node: an answer after "
+            "node_timeout counts as a failure"
+        )
+        return Check("latency", "warning", f"{found}; node_timeout is {limit * 1000:.0f} ms", remedy, slow)
     worst = max(slowest.values()) * 1000
-    return Check("latency", "ok", f"answers within {worst:.1f} ms, of a node_timeout of {limit * 1000:.0f} ms")
+    return Check("latency", "ok", f"answers within {worst:.1f} ms; node_timeout is {limit * 1000:.0f} ms")
 
 
-def _rights(found: Findings) -> Check:
-    if found.refused is None:
-        return Check("rights", "unknown", "nothing was tried: no locks can be taken as it is", "see above")
-    refused = {label: why for label, why in found.refused.items() if why}
-    if not refused:
-        return Check("rights", "ok", "every kind of lock can be taken")
-    by_reason: dict[str, list[str]] = {}
-    for label, why in refused.items():
-        by_reason.setdefault(f"no {', no '.join(why)}: {harmless(next(iter(why.values())))}", []).append(label)
-    said = _grouped(found, by_reason)
-    remedy = (
-        "allow what docs/operations.md lists under Permissions, as far as those kinds are used; if only the keys of "
-        "this trial are denied, give --prefix with what they may begin with"
-    )
-    return Check("rights", "warning", said, remedy, list(refused))
-
-
-def _waking(found: Findings) -> Check:
-    deaf = [node for node in found.nodes if node.up and not node.tracking]
-    if deaf:
-        remedy = "use Redis 6 or newer, or any Valkey, without a proxy before it, and allow +client|tracking"
-        said = _said(
-            found, deaf, lambda _: "does not report changes of keys, so waiters poll, and a FLUSHALL is noticed late"
-        )
-        return Check("waking", "warning", said, remedy, _labels(deaf))
-    return _unless_silent(found, "waking", "waiters are woken by the servers")
-
-
-def _versions(found: Findings) -> Check:
-    known = [node for node in found.nodes if node.version is not None]
+def _versions(findings: Findings) -> Check:
+    known = [node for node in findings.nodes if node.version is not None]
     if len({_series(node) for node in known}) > 1:
-        said = _said(found, known, lambda node: harmless(node.version or ""))
-        return Check(
-            "versions", "warning", said, "bring them to one version: fewer differences when a fault has to be found"
-        )
-    good = ", ".join(sorted({harmless(node.version or "") for node in known}))
-    return _unless_hidden(found, "versions", lambda node: node.version, good, "+info")
+        found = describe(findings, known, lambda node: sanitize(node.version or ""))
+        remedy = "run the same version everywhere, so that faults are easier to find"
+        return Check("versions", "warning", found, remedy)
+    good = ", ".join(sorted({sanitize(node.version or "") for node in known}))
+    return unless_hidden(findings, "versions", lambda node: node.version, good, "+info")
 
 
 def _series(node: redlock_async.NodeStatus) -> str:
-    """Name and version without the last number."""
+    """Return the name and version of a server without the last number."""
     return (node.version or "").rpartition(".")[0]
 
 
-def _age(found: Findings) -> Check:
-    young = [node for node in found.nodes if node.up and (not node.votes or (node.age or 0.0) < found.ttl)]
+def _age(findings: Findings) -> Check:
+    up = [node for node in findings.nodes if node.up]
+    # A node has no record before a lock is acquired.
+    young = [n for n in up if not n.can_vote or (n.data_age is not None and n.data_age < findings.ttl)]
     if not young:
-        return _unless_silent(found, "age", "all of them have kept their data for longer than the ttl")
-    remedy = "wait; if it was restarted: let it keep its data (appendonly yes, appendfsync always)"
-    said = _said(found, young, _youth)
-    return Check("age", "warning", said, remedy, _labels(young))
+        used = any(node.data_age is not None for node in up)
+        good = "every node has kept its data for longer than the ttl" if used else NEVER_USED
+        return unless_silent(findings, "age", good)
+    remedy = "wait; if the node was restarted, configure it to keep its data (appendonly yes, appendfsync always)"
+    return Check("age", "warning", describe(findings, young, _age_problem), remedy, labels(young))
 
 
-def _youth(node: redlock_async.NodeStatus) -> str:
-    if not node.votes:
-        return why_not(node)
-    return f"has its data for {span_of(node.age or 0.0)} only"
+def _age_problem(node: redlock_async.NodeStatus) -> str:
+    if not node.can_vote:
+        return vote_problem(node)
+    return f"has had its data for only {format_seconds(node.data_age or 0.0)}"
 
 
-def _longest_ttl(found: Findings) -> Check:
-    known = [node for node in found.nodes if node.longest_ttl is not None]
+NEVER_USED = "no lock has been acquired on these nodes yet"
+
+
+def _longest_ttl(findings: Findings) -> Check:
+    known = [node for node in findings.nodes if node.longest_ttl is not None]
     longest = max((node.longest_ttl or 0.0 for node in known), default=0.0)
     if not known:
-        return Check("ttl", "unknown", "no master has said", "see above")
-    if longest < LONG_TTL:
-        return _unless_silent(found, "ttl", f"the longest that anybody uses is {span_of(longest)}")
-    says = [node for node in known if node.longest_ttl == longest]
-    said = f"somebody uses {span_of(longest)}: for so long a master that restarts without its data cannot vote"
-    remedy = (
-        "if nobody means that (durations are seconds): correct it, wait until no such lease stands, and then redis-cli "
-        "DEL redlock-async:longest-ttl, behind the namespace, on each master"
+        return Check("ttl", "unknown", NO_ANSWER, SEE_OTHERS)
+    if not is_suspicious_ttl(longest):
+        return unless_silent(findings, "ttl", f"the longest ttl in use is {format_seconds(longest)}")
+    nodes = [node for node in known if node.longest_ttl == longest]
+    found = (
+        f"the longest ttl in use is {format_seconds(longest)}: a node that restarts without its data cannot vote for "
+        "that long"
     )
-    return Check("ttl", "warning", said, remedy, _labels(says))
+    remedy = (
+        "if this is a mistake (durations are seconds), correct the client, wait until its leases have expired, and run "
+        "redis-cli HDEL redlock-async:node ttl, with your namespace before the key, on each node"
+    )
+    return Check("ttl", "warning", found, remedy, labels(nodes))
 
 
-def _cleaned(found: Findings) -> Check:
-    if found.refused is None and found.left is None:
-        return Check("cleaned up", "unknown", "nothing was tried, so there is nothing to remove", "see above")
-    if found.left is None:
-        return Check("cleaned up", "ok", "no key of the trial stays")
-    return Check("cleaned up", "warning", f"keys of the trial may be left: {harmless(found.left)}", "delete them")
+def _cleaned(findings: Findings) -> Check:
+    if findings.refused is None and findings.leftovers is None:
+        return Check("cleaned up", "unknown", "no test keys were written", SEE_OTHERS)
+    if findings.leftovers is None:
+        return Check("cleaned up", "ok", "all test keys are removed")
+    return Check("cleaned up", "warning", f"test keys may be left: {sanitize(findings.leftovers)}", "delete them")
 
 
 CHECKS = (
-    _reached, _independent, _role, _mode, _quorum, _eviction, _persistence, _age, _longest_ttl, _number, _clocks,
-    _latency, _rights, _waking, _versions, _cleaned,
+    _reached, _independent, _role, _mode, _replicas, _quorum, _eviction, _persistence, _age, _longest_ttl, _number,
+    _clocks, _latency, check_kinds, check_commands, check_waking, _versions, _cleaned,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `doctor` asks a cluster, and tries on it with keys of its own, which it removes again; it judges nothing."""
+"""Collect what `doctor` needs to know about a cluster, and try every kind of lock with test keys, which are removed."""
 
 from __future__ import annotations
 
@@ -11,48 +11,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redlock_async
+from redlock_async._rules.keys import Keys
+from redlock_async._rules.settings import from_environment
 
-from ._node_view import needed, voting
-from ._traces import RESERVED, traces
+from ._cleanup_keys import cleanup_keys
+from ._node_view import count_votes
 
-LOOKS = 10
+ROUND_TRIPS = 10
 """Round trips that are measured."""
 
 NAME = "trial"
 TTL = 2.0
-"""Seconds of each lease: what a killed doctor leaves locked is free that soon."""
+"""Seconds of each lease: a killed doctor leaves names locked for at most this long."""
 
 RETENTION = 0.05
-"""Seconds that a latch is kept: it is no string, which could be freed by force, and goes by itself."""
+"""Seconds for which the latch is kept: it is no string, so it cannot be force-released, but it expires."""
 
 QUEUEING = 0.05
 """Seconds of waiting for a fair lock that is held."""
 
-CLEANING = 5.0
-"""Seconds that cleaning up may take."""
+CLEANUP_TIMEOUT = 5.0
+"""Seconds that removing the test keys may take."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a cluster is like."""
+    """The facts about a cluster."""
 
-    given: int
-    """URLs."""
+    node_count: int
+    """The number of URLs that were given."""
     node_timeout: float
     ttl: float
-    twice: list[str] = field(default_factory=list)
-    """What is wrong with URLs that were given more than once."""
+    quorum: int
+    """How many nodes must grant a lock, as this command is configured."""
+    duplicates: list[str] = field(default_factory=list)
+    """Error messages about URLs that were given more than once."""
     nodes: Sequence[redlock_async.NodeStatus] = ()
     latencies: dict[str, list[float]] = field(default_factory=dict)
-    """Of each master: seconds of each round trip."""
+    """For each node, the seconds of each round trip."""
     refused: dict[str, dict[str, str]] | None = None
-    """Of each master: what cannot be done there, and why; None: nothing was tried."""
-    left: str | None = None
-    """How to find what may be left of the trial."""
+    """For each node, what cannot be done there, and why; None: nothing was tried."""
+    leftovers: str | None = None
+    """Why test keys may be left, and how to find them."""
 
     @property
-    def twins(self) -> list[list[str]]:
-        """Masters that are one server, by its run id."""
+    def same_server(self) -> list[list[str]]:
+        """Groups of nodes that are the same server, by its run id."""
         by_run: dict[str, list[str]] = {}
         for node in self.nodes:
             if node.run_id is not None:
@@ -61,59 +65,68 @@ class Findings:
 
     @property
     def usable(self) -> bool:
-        """Whether services can take locks there."""
-        apart = not self.twice and not self.twins
-        masters = all(node.role in {None, "master"} and node.mode in {None, "standalone"} for node in self.nodes)
-        return apart and masters and voting(self.nodes) >= needed(self.nodes)
+        """Whether services can acquire locks there."""
+        independent = not self.duplicates and not self.same_server
+        fit = not any(is_replica(node) or is_clustered(node) for node in self.nodes)
+        votes, quorum = count_votes(self.nodes, self.quorum)
+        return independent and fit and votes >= quorum
+
+
+def is_replica(node: redlock_async.NodeStatus) -> bool:
+    """Return whether the server says that it is a replica; False if it does not say."""
+    return node.role not in {None, "master"}
+
+
+def is_clustered(node: redlock_async.NodeStatus) -> bool:
+    """Return whether the server says that it is part of a cluster, or a Sentinel; False if it does not say."""
+    return node.mode not in {None, "standalone"}
 
 
 async def examine(environ: Mapping[str, str], prefix: str) -> Findings:
-    """All of it."""
-    urls = [url.strip() for url in environ["REDLOCK_NODES"].split(",") if url.strip()]
-    once, twice = _once(environ, urls)
-    redlock = redlock_async.Redlock.from_env(_over(environ, once))
-    found = Findings(len(urls), _seconds(environ, "node_timeout"), _seconds(environ, "ttl"), twice)
+    """Query the nodes, try every kind of lock on them, and return the findings."""
+    given, options = from_environment(environ)
+    urls, duplicates = _without_duplicates(environ, given)
+    if duplicates:
+        environ = {**environ, "REDLOCK_QUORUM": ""}  # there may be too few nodes for it
+    redlock = redlock_async.Redlock.from_env(_with_nodes(environ, urls))
+    defaults = inspect.signature(redlock_async.Redlock).parameters
+    node_timeout, ttl = (options.get(option, defaults[option].default) for option in ("node_timeout", "ttl"))
+    findings = Findings(len(given), node_timeout, ttl, redlock.statistics().quorum, duplicates)
     async with aclosing(redlock):
-        for _ in range(LOOKS):
-            found.nodes = await redlock.status()
-            for node in found.nodes:
+        for _ in range(ROUND_TRIPS):
+            findings.nodes = await redlock.status()
+            for node in findings.nodes:
                 if node.latency is not None:
-                    found.latencies.setdefault(node.label, []).append(node.latency)
-        if found.usable:
-            await Trial(redlock, environ, once, prefix, found).hold()
-    return found
+                    findings.latencies.setdefault(node.label, []).append(node.latency)
+        if findings.usable:
+            await Trial(redlock, environ, urls, prefix, findings).run()
+    return findings
 
 
-def _over(environ: Mapping[str, str], urls: Sequence[str], **more: str) -> dict[str, str]:
-    return {**environ, "REDLOCK_NODES": ",".join(urls), **more}
+def _with_nodes(environ: Mapping[str, str], urls: Sequence[str]) -> dict[str, str]:
+    return {**environ, "REDLOCK_NODES": ",".join(urls)}
 
 
-def _once(environ: Mapping[str, str], urls: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that can be one client's, and what it says of the others."""
-    once: list[str] = []
-    twice: list[str] = []
-    for url in urls:
-        redlock_async.Redlock.from_env(_over(environ, [url]))  # what is wrong with it alone is the caller's mistake
+def _without_duplicates(environ: Mapping[str, str], given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the URLs that a client accepts together, and its messages about the others."""
+    urls: list[str] = []
+    messages: list[str] = []
+    environ = {**environ, "REDLOCK_QUORUM": ""}  # which is not for so few nodes
+    for url in given:
+        redlock_async.Redlock.from_env(_with_nodes(environ, [url]))  # raises if the URL itself is wrong
         try:
-            redlock_async.Redlock.from_env(_over(environ, [*once, url]))
+            redlock_async.Redlock.from_env(_with_nodes(environ, [*urls, url]))
         except redlock_async.ConfigurationError as error:
-            twice.append(str(error))
+            messages.append(str(error))
         else:
-            once.append(url)
-    return once, twice
-
-
-def _seconds(environ: Mapping[str, str], option: str) -> float:
-    """As the client has read it."""
-    text = environ.get(f"REDLOCK_{option.upper()}", "").strip()
-    return float(text or inspect.signature(redlock_async.Redlock).parameters[option].default)
+            urls.append(url)
+    return urls, messages
 
 
 class Trial:
-    """Every kind of lock, on each master by itself: a quorum would hide what one of them refuses.
+    """Tries every kind of lock on each node separately: a quorum would hide what a single node refuses.
 
-    With a namespace of its own, so that it neither meets the services' locks nor tells a master anything about the
-    cluster that is not so.
+    It uses a namespace of its own, so it does not meet the services' locks and writes nothing false about the cluster.
     """
 
     def __init__(
@@ -122,53 +135,56 @@ class Trial:
         environ: Mapping[str, str],
         urls: Sequence[str],
         prefix: str,
-        found: Findings,
+        findings: Findings,
     ) -> None:
         self._redlock = redlock
         self._urls = urls
-        self._found = found
+        self._findings = findings
         self._prefix = f"{prefix}{secrets.token_hex(4)}:"
-        self._namespace = environ.get("REDLOCK_NAMESPACE", "").strip() + self._prefix
+        self._keys = Keys(environ.get("REDLOCK_NAMESPACE", "").strip() + self._prefix)
         self._environ = {
             **environ,
-            "REDLOCK_NAMESPACE": self._namespace,
+            "REDLOCK_NAMESPACE": self._keys.namespace,
             "REDLOCK_OWNER": "redlock-async doctor",
             "REDLOCK_TTL": str(TTL),
             "REDLOCK_WAIT": "0",
-            "REDLOCK_STRICT_RESTART": "false",  # the namespace is new: nobody lost anything
+            "REDLOCK_QUORUM": "",  # each node is tried separately
+            "REDLOCK_STRICT_RESTART": "false",  # the namespace is new, so no node lost data
         }
 
-    async def hold(self) -> None:
-        """Try, and remove what it leaves."""
+    async def run(self) -> None:
+        """Try the locks, and remove the test keys."""
         try:
-            there = [(node, url) for node, url in zip(self._found.nodes, self._urls, strict=True) if node.votes]
-            refused = await asyncio.gather(*(self._on(url) for _, url in there))
-            self._found.refused = {node.label: why for (node, _), why in zip(there, refused, strict=True)}
+            voting = [(node, url) for node, url in zip(self._findings.nodes, self._urls, strict=True) if node.can_vote]
+            refused = await asyncio.gather(*(self._try_node(url) for _, url in voting))
+            self._findings.refused = {node.label: reasons for (node, _), reasons in zip(voting, refused, strict=True)}
         finally:
             await self._clean()
 
-    async def _on(self, url: str) -> dict[str, str]:
-        """What that master refuses."""
+    async def _try_node(self, url: str) -> dict[str, str]:
+        """Return what that node refuses, and why."""
         refused: dict[str, str] = {}
-        async with aclosing(redlock_async.Redlock.from_env(_over(self._environ, [url]))) as redlock:
-            for what, attempt in KINDS.items():
+        async with aclosing(redlock_async.Redlock.from_env(_with_nodes(self._environ, [url]))) as redlock:
+            for operation, attempt in OPERATIONS.items():
                 try:
                     await attempt(redlock)
                 except redlock_async.QuorumUnavailable as error:
-                    refused[what] = str(next(iter(error.nodes.values()), error))
+                    refused[operation] = str(next(iter(error.nodes.values()), error))
                 except redlock_async.RedlockError as error:
-                    refused[what] = str(error)
+                    refused[operation] = str(error)
         return refused
 
     async def _clean(self) -> None:
-        """Delete every key these clients have made, which is what releasing a lock by force does."""
-        names = [NAME, f"{RESERVED}ticket:{{{NAME}}}", f"{RESERVED}semaphore:{{{NAME}}}"]
+        """Delete every key that the trial wrote; `force_release` deletes a key on all nodes."""
+        *_, ticket = self._keys.queue(NAME)
+        permits, _ = self._keys.semaphore(NAME)
         try:
-            async with asyncio.timeout(CLEANING):
-                for key in traces(self._namespace, names):
+            async with asyncio.timeout(CLEANUP_TIMEOUT):
+                for key in cleanup_keys(self._keys, [NAME], ticket, permits):
                     await self._redlock.force_release(self._prefix + key)
         except (redlock_async.RedlockError, TimeoutError) as error:
-            self._found.left = f"{error}; to see it: redis-cli --scan --pattern '{self._namespace}*'"
+            reason = str(error) or f"no answer within {CLEANUP_TIMEOUT:g} s"
+            self._findings.leftovers = f"{reason}; to list them: redis-cli --scan --pattern '{self._keys.namespace}*'"
 
 
 async def _lock(redlock: redlock_async.Redlock) -> None:
@@ -177,15 +193,15 @@ async def _lock(redlock: redlock_async.Redlock) -> None:
 
 
 async def _fair(redlock: redlock_async.Redlock) -> None:
-    async with redlock.fair(NAME):
-        with suppress(redlock_async.LockTimeout):  # as it must be; only who waits needs the rights for the queue
-            await redlock.fair(NAME).acquire(wait=QUEUEING)
+    async with redlock.fair_lock(NAME):
+        with suppress(redlock_async.LockTimeout):  # expected: the wait only tests the rights that the queue needs
+            await redlock.fair_lock(NAME).acquire(wait=QUEUEING)
 
 
 async def _shared(redlock: redlock_async.Redlock) -> None:
-    async with redlock.read(NAME, fencing=False):
+    async with redlock.read_lock(NAME, fencing=False):
         pass
-    async with redlock.write(NAME, fencing=False):
+    async with redlock.write_lock(NAME, fencing=False):
         pass
 
 
@@ -200,17 +216,17 @@ async def _latch(redlock: redlock_async.Redlock) -> None:
     await latch.remaining()
 
 
-async def _listed(redlock: redlock_async.Redlock) -> None:
-    await redlock.locks()
+async def _list(redlock: redlock_async.Redlock) -> None:
+    await redlock.list_locks()
 
 
 LOCK = "locks"
-KINDS: dict[str, Callable[[redlock_async.Redlock], Coroutine[Any, Any, None]]] = {
+OPERATIONS: dict[str, Callable[[redlock_async.Redlock], Coroutine[Any, Any, None]]] = {
     LOCK: _lock,
     "fair locks": _fair,
     "read-write locks": _shared,
     "semaphores": _semaphore,
     "latches": _latch,
-    "listing locks": _listed,
+    "listing locks": _list,
 }
-"""What is tried, in the words for it."""
+"""The operations that are tried, by the words for them in the report."""

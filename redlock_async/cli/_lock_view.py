@@ -1,4 +1,4 @@
-"""Locks as text for people and as JSON for programs; it asks nobody."""
+"""Format locks as text for people and as JSON for programs; this module sends no commands."""
 
 from __future__ import annotations
 
@@ -8,101 +8,126 @@ from dataclasses import asdict
 
 import redlock_async
 
-from ._table import Column, Row, table, wrapped
-from ._terminal import Line, Span, harmless
+from ._table import Column, Row, paragraph, table
+from ._terminal import Line, Span, sanitize
 
 COLUMNS = (
-    Column("name", least=12),
+    Column("name", min_width=12),
     Column("kind"),
     Column("state"),
-    Column("holder", least=10),
+    Column("holder", min_width=10),
     Column("votes", right=True),
     Column("left", right=True),
-    Column("waiting", right=True, spare=1),
-    Column("fence", right=True, spare=2),
+    Column("waiting", right=True, drop=1),
+    Column("fence", right=True, drop=2),
 )
-STYLES = {"held": "green", "partial": "yellow", "orphan": "red", "waiting": "yellow", "open": "green", "closed": ""}
+STYLES = {
+    "held": "green",
+    "expired": "warning",
+    "partial": "warning",
+    "orphan": "red",
+    "waiting": "warning",
+    "open": "green",
+    "closed": "",
+    "malformed": "red",
+}
 DAY, HOUR, MINUTE = 86_400, 3_600, 60
-TITLE = 12
-"""Columns before each thing that is said of a lock."""
+TITLE_WIDTH = 12
+"""Columns before each fact about a lock."""
 
 
-def listed(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
-    """A row each."""
-    return table(COLUMNS, [_row(each) for each in records], width)
+def lock_table(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
+    """Return the lines of a table with a row for each record."""
+    return table(COLUMNS, [_row(record) for record in records], width)
 
 
-def explained(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
-    """All there is to say of one name."""
-    for number, each in enumerate(records):
+def lock_details(records: Sequence[redlock_async.LockRecord], width: int | None) -> Iterator[Line]:
+    """Yield the details of the records of one name."""
+    for number, record in enumerate(records):
         if number:
             yield [Span("")]
-        yield [Span(harmless(each.name), "bold"), Span(f"  {kind(each)}  "), Span(each.state, STYLES[each.state])]
-        for title, text in _facts(each):
-            (_, start), *others = wrapped(text, "", TITLE, width)
-            yield [Span(f"  {title:<{TITLE - 2}}"), start]
+        yield [
+            Span(sanitize(record.name), "bold"),
+            Span(f"  {kind(record)}  "),
+            Span(record.state, STYLES[record.state]),
+        ]
+        for title, text in _facts(record):
+            (_, start), *others = paragraph(text, "", TITLE_WIDTH, width)
+            yield [Span(f"  {title:<{TITLE_WIDTH - 2}}"), start]
             yield from others
 
 
-def _facts(each: redlock_async.LockRecord) -> Iterator[tuple[str, str]]:
-    if each.kind != "latch" and each.token is not None:
-        yield "holder", holder(each)
-        yield "token", harmless(each.token)
-    if each.missing is not None:
-        yield "missing", f"{each.missing} events"
-    if each.votes:
-        yield "votes", f"{votes(each)}, {each.needed} are needed: {', '.join(each.on)}"
-    if each.remaining is not None:
-        yield "left", "it has no expiry, and stays until it is freed" if math.isinf(each.remaining) else left(each)
-    if each.fence is not None:
-        yield "fence", str(each.fence)
-    if len(each.names) > 1:
-        yield "with", ", ".join(harmless(name) for name in each.names if name != each.name)
-    if each.waiting:
-        yield "waiting", ", ".join(map(_label, each.waiting))
+def _facts(record: redlock_async.LockRecord) -> Iterator[tuple[str, str]]:
+    if record.kind != "latch" and record.token is not None:
+        yield "holder", holder(record)
+        yield "token", sanitize(record.token)
+    if record.events_remaining is not None:
+        yield "missing", f"{record.events_remaining} events"
+    if record.votes:
+        yield "votes", f"{votes(record)}, {record.quorum} are needed: {', '.join(record.node_labels)}"
+    if record.remaining is not None:
+        yield (
+            "left",
+            "no expiry: stays until it is force-released" if math.isinf(record.remaining) else _left(record),
+        )
+    if record.fence is not None:
+        yield "fence", str(record.fence)
+    if len(record.names) > 1:
+        yield "with", ", ".join(sanitize(name) for name in record.names if name != record.name)
+    if record.waiting:
+        yield "waiting", ", ".join(map(_label, record.waiting))
 
 
-def _row(each: redlock_async.LockRecord) -> Row:
+def _left(record: redlock_async.LockRecord) -> str:
+    if record.state == "expired":
+        return f"nobody holds it any more; it can be taken in {time_left(record)} (takeover_delay)"
+    return time_left(record)
+
+
+def _row(record: redlock_async.LockRecord) -> Row:
     return (
-        Span(harmless(each.name)),
-        Span(kind(each)),
-        Span(each.state if each.missing in {None, 0} else f"{each.missing} missing", STYLES[each.state]),
-        Span("" if each.token is None else holder(each)),
-        Span(votes(each)),
-        Span("" if each.remaining is None else left(each)),
-        Span(str(len(each.waiting)) if each.waiting else ""),
-        Span("" if each.fence is None else str(each.fence)),
+        Span(sanitize(record.name)),
+        Span(kind(record)),
+        Span(
+            record.state if record.events_remaining in {None, 0} else f"{record.events_remaining} missing",
+            STYLES[record.state],
+        ),
+        Span("" if record.token is None else holder(record)),
+        Span(votes(record)),
+        Span("" if record.remaining is None else time_left(record)),
+        Span(str(len(record.waiting)) if record.waiting else ""),
+        Span("" if record.fence is None else str(record.fence)),
     )
 
 
-def kind(each: redlock_async.LockRecord) -> str:
-    """In a word or two."""
-    if each.kind == "semaphore":
-        return f"slot {each.slot}" if each.permits is None else f"slot {each.slot} of {each.permits}"
-    return f"{len(each.names)} names" if len(each.names) > 1 else each.kind
+def kind(record: redlock_async.LockRecord) -> str:
+    """Return the kind in a word or two."""
+    if record.kind == "semaphore":
+        return f"slot {record.slot}" if record.permits is None else f"slot {record.slot} of {record.permits}"
+    return f"{len(record.names)} names" if len(record.names) > 1 else record.kind
 
 
-def holder(each: redlock_async.LockRecord) -> str:
-    """Whose it is."""
-    return _label(each.owner)
+def holder(record: redlock_async.LockRecord) -> str:
+    """Return the label of the holder."""
+    return _label(record.owner)
 
 
 def _label(owner: str | None) -> str:
-    return "(another library)" if owner is None else harmless(owner)
+    return "(another library)" if owner is None else sanitize(owner)
 
 
-def votes(each: redlock_async.LockRecord) -> str:
-    """Of all nodes."""
-    return f"{each.votes}/{each.nodes}"
+def votes(record: redlock_async.LockRecord) -> str:
+    """Return the votes, out of all nodes."""
+    return f"{record.votes}/{record.node_count}"
 
 
-def left(each: redlock_async.LockRecord) -> str:
-    """Until it runs out."""
-    return "" if each.remaining is None else span_of(each.remaining)
+def time_left(record: redlock_async.LockRecord) -> str:
+    """Return the time until the lock expires."""
+    return "" if record.remaining is None else format_seconds(record.remaining)
 
 
-def span_of(seconds: float) -> str:
-    """In the unit that suits it."""
+def format_seconds(seconds: float) -> str:
+    """Return a duration in the most readable unit."""
     if math.isinf(seconds):
         return "never"
     for unit, size in (("d", DAY), ("h", HOUR), ("min", MINUTE)):
@@ -111,7 +136,7 @@ def span_of(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def as_json(each: redlock_async.LockRecord) -> dict[str, object]:
-    """All of it; durations are seconds."""
-    endless = each.remaining is not None and math.isinf(each.remaining)
-    return {**asdict(each), "remaining": None if endless else each.remaining, "expires": not endless}
+def as_json(record: redlock_async.LockRecord) -> dict[str, object]:
+    """Return all fields; durations are in seconds."""
+    never_expires = record.remaining is not None and math.isinf(record.remaining)
+    return {**asdict(record), "remaining": None if never_expires else record.remaining, "expires": not never_expires}

@@ -1,132 +1,150 @@
-"""Masters as text for people and as JSON for programs; it asks none."""
+"""Format nodes as text for people and as JSON for programs; this module sends no commands."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import redlock_async
+from redlock_async._rules.quorum import minority
+from redlock_async._rules.voting import FAILOVER_GRACE
 
-from ._lock_view import span_of
-from ._table import GAP, Column, Row, table, wrapped
-from ._terminal import Line, Span, columns_of, harmless
-from ._words import trouble
+from ._lock_view import format_seconds
+from ._messages import short_cause
+from ._table import GAP, Column, Row, paragraph, table
+from ._terminal import Line, Span, display_width, sanitize
 
 COLUMNS = (
-    Column("master", least=15),
+    Column("node", min_width=15),
     Column("state"),
     Column("latency", right=True),
-    Column("age", right=True, spare=2),
-    Column("clock", right=True, spare=3),
-    Column("version", least=9, spare=4),
-    Column("persistence", spare=5),
-    Column("eviction", least=9, spare=6),
-    Column("wakes", spare=7),
+    Column("age", right=True, drop=2),
+    Column("clock", right=True, drop=3),
+    Column("version", min_width=9, drop=4),
+    Column("persistence", drop=5),
+    Column("eviction", min_width=9, drop=6),
+    Column("wakes", drop=7),
 )
 LEVELS = " ▁▂▃▄▅▆▇█"
 PLAIN_LEVELS = " .,-=+*#@"
-HISTORY = "latency before"
-SCALE = 0.002
+HISTORY = "latency history"
+MIN_SCALE = 0.002
 """Seconds that the highest bar of a history stands for, at least."""
 
 History = Mapping[str, Sequence[float | None]]
 
 
-def needed(nodes: Sequence[redlock_async.NodeStatus]) -> int:
-    """A majority of all."""
-    return len(nodes) // 2 + 1
+def agreed_quorum(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> int:
+    """Return the quorum on which the clients agree, or the configured one if too few nodes remember any."""
+    known = Counter(node.quorum for node in nodes if node.quorum is not None)
+    quorum, count = known.most_common(1)[0] if known else (configured, 0)
+    return quorum if count > minority(len(nodes)) else configured
 
 
-def voting(nodes: Sequence[redlock_async.NodeStatus]) -> int:
-    """Those whose votes count now."""
-    return sum(node.votes for node in nodes)
+def count_votes(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> tuple[int, int]:
+    """Return how many nodes can vote now, and how many votes a quorum needs."""
+    return sum(node.can_vote for node in nodes), agreed_quorum(nodes, configured)
 
 
 def state(node: redlock_async.NodeStatus) -> Span:
-    """In a word or two."""
-    if node.votes:
+    """Return the state in a word or two."""
+    if node.can_vote:
         return Span("votes", "green")
-    return Span("no vote", "yellow") if node.up else Span("down", "red")
+    return Span("no vote", "warning") if node.up else Span("down", "red")
 
 
-def why_not(node: redlock_async.NodeStatus) -> str:
-    """What keeps that master from voting, in few words."""
-    return harmless(trouble(node.error or "")) or ("does not vote" if node.up else "does not answer")
+def vote_problem(node: redlock_async.NodeStatus) -> str:
+    """Return briefly why the node does not vote."""
+    return sanitize(short_cause(node.error or "")) or ("does not vote" if node.up else "does not answer")
 
 
-def masters(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
-    """A row each, and below the table what is wrong with those that do not vote."""
+def replica_problem(node: redlock_async.NodeStatus) -> str | None:
+    """Return why a failover of this node may make two holders; None if it may not, or if the server does not tell."""
+    if not node.replicas or node.replica_timeout is None or 0 < node.replica_timeout <= FAILOVER_GRACE:
+        return None
+    has = f"has {node.replicas} replica{'' if node.replicas == 1 else 's'}, and"
+    if not node.replica_timeout:
+        return f"{has} never stops accepting writes without them (min-replicas-to-write)"
+    return f"{has} accepts writes for {node.replica_timeout} s without them (min-replicas-max-lag)"
+
+
+def node_table(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
+    """Yield a table with a row for each node, and below it what is wrong with them."""
     yield from table(COLUMNS, [_row(node) for node in nodes], width)
-    yield from _wrong(nodes, width)
+    yield from _problems(nodes, width)
 
 
-def with_history(
+def node_table_with_history(
     nodes: Sequence[redlock_async.NodeStatus], width: int, history: History, *, plain: bool
 ) -> Iterator[Line]:
-    """The same with what latencies were, in the room that is left, of which some is kept for them."""
+    """Yield the same table with a last column that plots past latencies in the remaining width."""
     rows = list(table(COLUMNS, [_row(node) for node in nodes], width - len(HISTORY) - GAP))
-    room = width - sum(columns_of(span.text) for span in rows[0]) - GAP
+    room = width - sum(display_width(span.text) for span in rows[0]) - GAP
     shown = [history.get(node.label, ())[-max(room, 0) :] for node in nodes] if room >= len(HISTORY) else []
-    # One scale for all: the one that is slow stands out, and what is quick enough for anybody stays low.
-    most = max([SCALE, *(value for values in shown for value in values if value is not None)])
-    drawn = [Span(HISTORY, "bold"), *(Span(sparkline(values, most, plain=plain), "cyan") for values in shown)]
+    # All nodes share one scale, so a slow node stands out; MIN_SCALE keeps fast ones low.
+    highest = max([MIN_SCALE, *(value for values in shown for value in values if value is not None)])
+    drawn = [Span(HISTORY, "bold"), *(Span(sparkline(values, highest, plain=plain), "cyan") for values in shown)]
     for number, row in enumerate(rows):
         yield [*row, Span(" " * GAP), drawn[number]] if shown else row
-    yield from _wrong(nodes, width)
+    yield from _problems(nodes, width)
 
 
-def _wrong(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
+def _problems(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
     for node in nodes:
-        if not node.votes:
-            yield from wrapped(f"{node.label}: {why_not(node)}", state(node).style, GAP, width)
+        if not node.can_vote:
+            yield from paragraph(f"{node.label}: {vote_problem(node)}", state(node).style, GAP, width)
+        if (problem := replica_problem(node)) is not None:
+            yield from paragraph(f"{node.label}: {problem}", "warning", GAP, width)
 
 
 def _row(node: redlock_async.NodeStatus) -> Row:
     return (
-        Span(harmless(node.label)),
+        Span(sanitize(node.label)),
         state(node),
         Span("" if node.latency is None else f"{node.latency * 1000:.1f} ms"),
-        Span("" if node.age is None else span_of(node.age)),
+        Span("" if node.data_age is None else format_seconds(node.data_age)),
         Span("" if node.clock_offset is None else offset(node.clock_offset)),
-        Span(harmless(node.version or "")),
-        Span(harmless(node.persistence or "")),
-        Span(harmless(node.eviction or "")),
+        Span(sanitize(node.version or "")),
+        Span(sanitize(node.persistence or "")),
+        Span(sanitize(node.eviction or "")),
         Span("" if not node.up else "pushes" if node.tracking else "polled"),
     )
 
 
 def offset(seconds: float) -> str:
-    """A clock's, against ours."""
+    """Return the offset of a clock from ours."""
     milliseconds = round(seconds * 1000)
     if not milliseconds:
         return "0 ms"
     return f"{milliseconds:+} ms" if abs(milliseconds) < 1000 else f"{seconds:+.1f} s"  # noqa: PLR2004 - a second
 
 
-def summary(nodes: Sequence[redlock_async.NodeStatus]) -> Line:
-    """Whether there is a quorum, and how far it is from being lost."""
-    votes, need = voting(nodes), needed(nodes)
-    text = f"{votes} of {len(nodes)} masters vote, {need} are needed"
-    if votes < need:
-        return [Span(f"{text}: no lock can be taken or renewed", "alarm")]
-    spare = votes - need
-    style = "green" if votes == len(nodes) else "yellow"
+def summary(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> Line:
+    """Return whether there is a quorum, and how many more nodes may fail."""
+    votes, quorum = count_votes(nodes, configured)
+    text = f"{votes} of {len(nodes)} nodes vote, {quorum} are needed"
+    if votes < quorum:
+        return [Span(f"{text}: no lock can be acquired or renewed", "alarm")]
+    spare = votes - quorum
+    style = "green" if votes == len(nodes) else "warning"
     more = "no more may fail" if not spare else f"{spare} more may fail"
     return [Span(f"{text}: {more}", style)]
 
 
-def sparkline(values: Sequence[float | None], most: float, *, plain: bool) -> str:
-    """One column each, in proportion to the most there can be; x where there is none."""
+def sparkline(values: Sequence[float | None], highest: float, *, plain: bool) -> str:
+    """Plot each value in one column, in proportion to the highest; x for a missing value."""
     levels = PLAIN_LEVELS if plain else LEVELS
     full = len(levels) - 1
-    return "".join("x" if value is None else levels[max(round(value / most * full), 1)] for value in values)
+    return "".join("x" if value is None else levels[max(round(value / highest * full), 1)] for value in values)
 
 
-def as_json(nodes: Sequence[redlock_async.NodeStatus]) -> dict[str, object]:
-    """All of it; durations are seconds."""
+def as_json(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> dict[str, object]:
+    """Return all fields; durations are in seconds."""
+    votes, quorum = count_votes(nodes, configured)
     return {
         "nodes": [asdict(node) for node in nodes],
-        "voting": voting(nodes),
-        "needed": needed(nodes),
-        "quorum": voting(nodes) >= needed(nodes),
+        "voting": votes,
+        "quorum": quorum,
+        "has_quorum": votes >= quorum,
     }

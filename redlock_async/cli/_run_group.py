@@ -1,4 +1,4 @@
-"""A command in a process group of its own, and how such a group is stopped; nothing here knows about locks."""
+"""A command in a process group of its own, and how to stop such a group; this module knows nothing about locks."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-LOOK = 0.01
-"""Seconds between two looks at whether a group is gone: its own processes are reaped by others than us."""
+POLL_INTERVAL = 0.01
+"""Seconds between two checks whether a group has ended: other processes reap its members, so no signal tells us."""
 
-GONE = 1.0
-"""Seconds in which a group that got SIGKILL is gone: else it cannot be killed."""
+KILL_TIMEOUT = 1.0
+"""Seconds after SIGKILL in which a group ends. A group that still exists then cannot be killed."""
 
 
 class Group:
-    """All processes of that group, which are not ours alone: they may end, or be somebody else's, at any moment."""
+    """A process group. Its members may end at any time, and some may belong to another user."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def send(self, number: int) -> None:
-        """Send all of them that signal; those that belong to another user do not get it."""
+        """Send a signal to the group; members of another user do not receive it."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.number, number)
 
     def terminate(self) -> None:
-        """Ask them to end. One that is stopped could not hear of it."""
+        """Send SIGTERM, and SIGCONT because a stopped process would not handle it."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End them, stopped or not."""
+        """Send SIGKILL, which also ends stopped processes."""
         self.send(signal.SIGKILL)
 
     @property
     def exists(self) -> bool:
-        """Whether any of them is left, be it one that has ended and is not reaped yet."""
+        """Whether the group has any member, even one that has ended and is not reaped yet."""
         try:
             os.killpg(self.number, 0)
         except ProcessLookupError:
@@ -48,7 +48,7 @@ class Group:
 
 
 class Child(Group):
-    """The command itself, the first of its group."""
+    """The command, which leads its process group."""
 
     def __init__(
         self,
@@ -59,36 +59,36 @@ class Child(Group):
         mask: Iterable[int],
         before: Callable[[int], None],
     ) -> None:
-        """Start it, or raise OSError.
+        """Start the command, or raise OSError.
 
-        `caught` are the signals that this process handles, `mask` is what the command shall have blocked: they must be
-        blocked now, so that none is lost, or taken for ours, on the way. `before` is called in the new process, with
-        the number of the group, when there is a group but not yet a command.
+        `caught` are the signals that this process handles. The caller must have blocked them, so that none is lost or
+        handled by the copy of this process. `mask` is the signal mask for the command. `before` is called with the
+        number of the group in the new process, after the group exists and before the command does.
         """
 
         def prepare() -> None:
             for number in caught:
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # `before` is to fail instead
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # so that `before` raises instead of ending the process
             before(os.getpid())
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-        # Files that the caller left open for the command (`<(...)` of a shell, say) are passed on; ours are closed by
-        # exec. There is one thread and no loop in this process, so what runs between fork and exec is safe.
-        self._process = subprocess.Popen(  # noqa: S603 - running what one is given is what it is for
+        # close_fds=False passes on the files that the caller opened for the command, such as `<(...)` of a shell. Ours
+        # are close-on-exec. This process has one thread and no event loop, so running code after fork is safe.
+        self._process = subprocess.Popen(  # noqa: S603 - running the user's command is the purpose
             command,
             env=environ,
             close_fds=False,
             process_group=0,
-            preexec_fn=prepare,  # noqa: PLW1509 - as above
+            preexec_fn=prepare,  # noqa: PLW1509 - safe with one thread
         )
         self.status: int | None = None
-        """What a shell would call its exit status, once it has ended."""
+        """The exit status as a shell reports it; None while the command runs."""
         super().__init__(self._process.pid)
 
-    def look(self) -> int | None:
-        """See whether it has ended; returns the signal that stopped it, if it was stopped since the last look."""
+    def poll(self) -> int | None:
+        """Update `status`; return the signal that stopped the command, if one did since the last call."""
         if self.status is not None:
             return None
         number, state = os.waitpid(self._process.pid, os.WNOHANG | os.WUNTRACED)

@@ -1,4 +1,4 @@
-"""What the process that runs the command and the one that holds the lock tell each other; it draws no conclusions."""
+"""The connection between the process that runs the command and the process that holds the lock: transport only."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 
 
 class Link:
-    """What the holder says, and what it is told."""
+    """One end of the connection: receives JSON from the holder of the lock and sends it short messages."""
 
     def __init__(self, link: socket.socket) -> None:
         link.settimeout(0)
         self._link = link
-        self._heard = b""
-        self.over = False
-        """Whether it has nothing more to say."""
+        self._received = b""
+        self.closed = False
+        """Whether the holder has closed its end."""
 
     def fileno(self) -> int:
-        """What `select` waits for."""
+        """Return the file descriptor, for `select`."""
         return self._link.fileno()
 
-    def news(self) -> list[dict[str, Any]]:
-        """What it said since."""
+    def receive(self) -> list[dict[str, Any]]:
+        """Return the messages that have arrived."""
         with contextlib.suppress(BlockingIOError):
-            while not self.over:
+            while not self.closed:
                 try:
-                    heard = self._link.recv(65_536)
+                    data = self._link.recv(65_536)
                 except ConnectionError:
-                    heard = b""
-                self._heard += heard
-                self.over = not heard
-        *lines, self._heard = self._heard.split(b"\n")
+                    data = b""
+                self._received += data
+                self.closed = not data
+        *lines, self._received = self._received.split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def say(self, word: str) -> None:
-        """Tell it that; whoever is not there any more need not know."""
+    def try_send(self, message: str) -> None:
+        """Send a message; ignore that the holder may have ended."""
         with contextlib.suppress(OSError):
-            self.announce(word)
+            self.send(message)
 
-    def announce(self, word: str) -> None:
-        """Tell it that, or fail."""
-        self._link.sendall(word.encode() + b"\n")
+    def send(self, message: str) -> None:
+        """Send a message, or raise OSError."""
+        self._link.sendall(message.encode() + b"\n")
 
-    def hang_up(self) -> None:
-        """There will be no more words."""
+    def close_sending(self) -> None:
+        """Tell the holder that no further message follows."""
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""The terminal a command was started from: given to its group and taken back, as a shell does for its jobs."""
+"""The terminal a command was started from: given to its process group and taken back, as a shell does for its jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 
 class Foreground:
-    """Which group may read the terminal and gets its Ctrl-C; without a terminal nothing happens."""
+    """Controls which process group reads the terminal and receives its Ctrl-C. Without a terminal it does nothing."""
 
     def __init__(self) -> None:
         self._terminal: int | None = None
@@ -31,37 +31,37 @@ class Foreground:
 
     @property
     def ours(self) -> bool:
-        """Whether our own group has it."""
-        return self.is_of(os.getpgrp())
+        """Whether our own group is in the foreground."""
+        return self.belongs_to(os.getpgrp())
 
-    def is_of(self, group: int) -> bool:
-        """Whether that group has it."""
+    def belongs_to(self, group: int) -> bool:
+        """Return whether that group is in the foreground."""
         if self._terminal is not None:
-            with suppress(OSError):  # it was hung up
+            with suppress(OSError):  # the terminal may have hung up
                 return os.tcgetpgrp(self._terminal) == group
         return False
 
     def give(self, group: int) -> None:
-        """Let that group have it."""
+        """Put that group into the foreground."""
         if self._terminal is not None:
-            with suppress(OSError), _from_the_background():
+            with suppress(OSError), _sigttou_blocked():
                 os.tcsetpgrp(self._terminal, group)
 
     def take_back(self, group: int) -> None:
-        """Have it ourselves, if that group has it."""
-        if self.is_of(group):
+        """Put our own group into the foreground if that group is there."""
+        if self.belongs_to(group):
             self.give(os.getpgrp())
 
     def restore(self) -> None:
-        """Set it as it was at first: who is killed cannot leave raw mode."""
+        """Restore the terminal's initial settings: a command that was killed cannot leave raw mode."""
         if self._terminal is not None and self._settings is not None and self.ours:
             with suppress(termios.error):
                 termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._settings)
 
 
 @contextmanager
-def _from_the_background() -> Iterator[None]:
-    """Who has not got the terminal is stopped for touching it, unless it blocks the signal."""
+def _sigttou_blocked() -> Iterator[None]:
+    """Block SIGTTOU, which would stop a background process that changes the terminal."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         yield

@@ -1,92 +1,103 @@
-"""A table made to fit a width: what can be missed goes first, then what can be cut. It knows no contents."""
+"""Fit tables and paragraphs into a width: first drop the optional columns, then shorten the others."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ._terminal import Line, Span, columns_of, cut
+from ._terminal import Line, Span, display_width, truncate
 
 GAP = 2
-NARROWEST = 24
+MIN_WIDTH = 24
+SPACE_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|d)\b)")
 
 
 class Column(NamedTuple):
-    """How the cells below a title are shown."""
+    """How a column is shown."""
 
     title: str
     right: bool = False
-    least: int | None = None
-    """To how many columns of the terminal it may be cut; None: to none."""
-    spare: int = 0
-    """Of those that may be left out, the ones with the largest number are left out first; 0: never."""
+    min_width: int | None = None
+    """Its cells may be shortened to this width; None: they are never shortened."""
+    drop: int = 0
+    """Columns with larger numbers are dropped first if the table is too wide; 0: never dropped."""
 
 
 Row = Sequence[Span]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> Iterator[Line]:
-    """A line for the titles and one for each row; with a width, at least the most important columns within it."""
+    """Yield a line of titles and a line for each row, fitted into the width if there is one."""
     natural = [
-        max(columns_of(text) for text in (column.title, *(row[number].text for row in rows)))
+        max(display_width(text) for text in (column.title, *(row[number].text for row in rows)))
         for number, column in enumerate(columns)
     ]
     shown = [number for number in range(len(columns)) if any(row[number].text for row in rows)]
     if width is not None:
-        shown = _most(columns, natural, shown, width)
-        natural = _cut(columns, natural, shown, width)
+        shown = _without_optional(columns, natural, shown, width)
+        natural = _shorten(columns, natural, shown, width)
     heads = [Span(columns[number].title, "bold") for number in shown]
     yield _line(columns, natural, shown, heads)
     for row in rows:
         yield _line(columns, natural, shown, [row[number] for number in shown])
 
 
-def wrapped(text: str, style: str, indent: int, width: int | None) -> Iterator[Line]:
-    """A paragraph below a row; in a pipe it is one line."""
-    room = None if width is None else max(width - indent, NARROWEST)
-    # Not at hyphens: what is to be typed has them.
-    for line in [text] if room is None else textwrap.wrap(text, room, break_on_hyphens=False) or [""]:
+def paragraph(text: str, style: str, indent: int, width: int | None) -> Iterator[Line]:
+    """Yield the lines of an indented paragraph; without a width it is one line."""
+    room = None if width is None else max(width - indent, MIN_WIDTH)
+    for line in [text] if room is None else wrap(text, room):
         yield [Span(" " * indent), Span(line, style)]
 
 
-def _needed(widths: Sequence[int], shown: Sequence[int]) -> int:
+def wrap(text: str, width: int) -> list[str]:
+    """Break a paragraph into lines between words.
+
+    Never break at a hyphen, because commands and options contain them, or between a number and its unit.
+    """
+    lines = textwrap.wrap(SPACE_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text), width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
     return sum(widths[number] for number in shown) + GAP * (len(shown) - 1)
 
 
-def _most(columns: Sequence[Column], natural: Sequence[int], shown: list[int], width: int) -> list[int]:
-    """As many columns as fit when those that may be cut are."""
-    least = [
-        size if column.least is None else min(size, max(column.least, len(column.title)))
+def _without_optional(columns: Sequence[Column], natural: Sequence[int], shown: list[int], width: int) -> list[int]:
+    """Drop optional columns until the others fit at their minimum widths."""
+    minimum = [
+        size if column.min_width is None else min(size, max(column.min_width, len(column.title)))
         for column, size in zip(columns, natural, strict=True)
     ]
-    for number in sorted(shown, key=lambda number: -columns[number].spare):
-        if _needed(least, shown) <= width or not columns[number].spare:
+    for number in sorted(shown, key=lambda number: -columns[number].drop):
+        if _total(minimum, shown) <= width or not columns[number].drop:
             break
         shown = [other for other in shown if other != number]
     return shown
 
 
-def _cut(columns: Sequence[Column], natural: Sequence[int], shown: Sequence[int], width: int) -> list[int]:
-    """The widths, the widest cut first."""
+def _shorten(columns: Sequence[Column], natural: Sequence[int], shown: Sequence[int], width: int) -> list[int]:
+    """Reduce the widths to fit, always the widest column first."""
     widths = list(natural)
-    while _needed(widths, shown) > width:
-        wide = [
-            number for number in shown
-            if (least := columns[number].least) is not None and widths[number] > max(least, len(columns[number].title))
-        ]  # fmt: skip
+    while _total(widths, shown) > width:
+        wide = [number for number in shown if _can_shrink(columns[number], widths[number])]
         if not wide:
             break
         widths[max(wide, key=lambda number: widths[number])] -= 1
     return widths
 
 
+def _can_shrink(column: Column, width: int) -> bool:
+    return column.min_width is not None and width > max(column.min_width, len(column.title))
+
+
 def _line(columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int], cells: Sequence[Span]) -> Line:
     line: list[Span] = []
     for number, cell in zip(shown, cells, strict=True):
         size = widths[number]
-        text = cell.text if columns_of(cell.text) <= size else cut(cell.text, size - 1) + "~"
-        space = " " * (size - columns_of(text))
+        text = cell.text if display_width(cell.text) <= size else truncate(cell.text, size - 1) + "~"
+        space = " " * (size - display_width(text))
         padded = space + text if columns[number].right else text + space
         line += [Span(" " * GAP if line else ""), Span(padded, cell.style)]
     return line

@@ -1,4 +1,4 @@
-"""A terminal, and text made to fit it; it does not know what the text is about."""
+"""Print styled text to a terminal or a pipe, cut to the width where necessary. This module knows no content."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STYLES = {
     "dim": "\x1b[2m",
     "red": "\x1b[31m",
     "green": "\x1b[32m",
-    "yellow": "\x1b[33m",
     "cyan": "\x1b[36m",
+    "warning": "\x1b[35m",  # magenta: yellow cannot be read on a light background
     "alarm": "\x1b[1;31m",
 }
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
@@ -36,43 +36,53 @@ class Span(NamedTuple):
 Line = Sequence[Span]
 
 
-def columns_of(text: str) -> int:
-    """How many columns of a terminal that takes: characters of East Asia and emoji two, what joins another one none."""
-    return len(text) if text.isascii() else sum(map(_columns, text))
+def display_width(text: str) -> int:
+    """Return the width in terminal columns: East Asian characters and emoji take two, combining characters none."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
-def _columns(character: str) -> int:
+def _character_width(character: str) -> int:
     if unicodedata.category(character) in {"Mn", "Me"}:
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-def cut(text: str, width: int) -> str:
-    """As much of its beginning as that many columns hold."""
+def truncate(text: str, width: int) -> str:
+    """Return the longest beginning that fits into that many columns."""
     if text.isascii():
         return text[:width]
-    ends = accumulate(map(_columns, text))
+    ends = accumulate(map(_character_width, text))
     return text[: sum(end <= width for end in ends)]
 
 
 def is_live(out: TextIO | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a frame can be redrawn there; None is an output that was closed before we began."""
+    """Return whether a frame can be redrawn in place; None is an output that our caller closed."""
     return out is not None and out.isatty() and environ.get("TERM", "dumb") != "dumb"
 
 
+def is_plain(out: TextIO | None) -> bool:
+    """Return whether the output is limited to ASCII."""
+    return out is None or not (out.encoding or "").lower().startswith("utf")
+
+
+def wants_colours(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the user allows colours."""
+    return not environ.get("NO_COLOR")
+
+
 def bar(part: float, width: int, *, plain: bool = False) -> str:
-    """So much of that width."""
+    """Return a bar of that width, of which `part` is filled."""
     full = round(min(max(part, 0.0), 1.0) * width)
     return ("#" * full).ljust(width, ".") if plain else ("━" * full).ljust(width, "╌")
 
 
-def rendered(line: Line, width: int | None, *, colours: bool, plain: bool) -> str:
-    """A line as it is written, cut to that width."""
+def render(line: Line, width: int | None, *, colours: bool, plain: bool) -> str:
+    """Return a line with its escape sequences, truncated to that width."""
     parts: list[str] = []
     for span in line:
-        text = span.text if width is None else cut(span.text, width)
+        text = span.text if width is None else truncate(span.text, width)
         if width is not None:
-            width -= columns_of(text)
+            width -= display_width(text)
         if plain:
             text = text.encode("ascii", "replace").decode()
         code = STYLES[span.style] if colours else ""
@@ -80,27 +90,27 @@ def rendered(line: Line, width: int | None, *, colours: bool, plain: bool) -> st
     return "".join(parts)
 
 
-def harmless(text: str) -> str:
-    """What others wrote, without anything that a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+def sanitize(text: str) -> str:
+    """Return text of others with a ? for each character that could control the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
-class Paper:
-    """Lines that stay, on a terminal of some width or in a pipe; None is an output that was closed before we began."""
+class Printer:
+    """Append lines to a terminal or a pipe; None is an output that our caller closed."""
 
     def __init__(self, out: TextIO | None, environ: Mapping[str, str] = os.environ) -> None:
         self._out = out
         self.live = is_live(out, environ)
-        """Whether somebody reads along on a terminal."""
+        """Whether this is a terminal that can be redrawn."""
         self.width = shutil.get_terminal_size().columns - 1 if self.live else None
-        """Columns there are; None: as many as are wanted."""
-        self._colours = self.live and not environ.get("NO_COLOR")
-        self.plain = out is None or not (out.encoding or "").lower().startswith("utf")
-        """Whether it cannot show more than ASCII."""
+        """Columns to use; None: unlimited."""
+        self._colours = self.live and wants_colours(environ)
+        self.plain = is_plain(out)
+        """Whether the output is limited to ASCII."""
 
     def write(self, lines: Iterable[Line]) -> None:
-        """Add those."""
-        shown = (rendered(line, None, colours=self._colours, plain=self.plain).rstrip() for line in lines)
+        """Print the lines."""
+        shown = (render(line, None, colours=self._colours, plain=self.plain).rstrip() for line in lines)
         text = "".join(line + "\n" for line in shown)
         if self._out is not None:
             self._out.write(text)
@@ -108,19 +118,19 @@ class Paper:
 
 
 class Screen:
-    """A frame that is redrawn in place, with the cursor out of the way meanwhile."""
+    """Redraw a frame in place, with the cursor hidden."""
 
     def __init__(self, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:
         self._out = out
-        self._colours = not environ.get("NO_COLOR")
+        self._colours = wants_colours(environ)
         self._drawn = 0
         self._size = shutil.get_terminal_size()
-        self.plain = not (out.encoding or "").lower().startswith("utf")
-        """Whether it cannot show more than ASCII."""
+        self.plain = is_plain(out)
+        """Whether the output is limited to ASCII."""
 
     @property
     def size(self) -> os.terminal_size:
-        """Columns and rows, as they are now."""
+        """The current number of columns and rows."""
         return shutil.get_terminal_size()
 
     def __enter__(self) -> Self:
@@ -132,8 +142,8 @@ class Screen:
         return self
 
     def _suspend(self, number: int, _frame: FrameType | None) -> None:
-        """Ctrl-Z: the shell has its cursor back meanwhile, and what it showed is not drawn over."""
-        # Not through the file's buffer: we may have interrupted a write to it.
+        """Handle Ctrl-Z: show the cursor to the shell meanwhile, and afterwards draw below its output."""
+        # Bypass the file's buffer: this handler may have interrupted a write to it.
         os.write(self._out.fileno(), SHOW_CURSOR.encode())
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
@@ -150,8 +160,8 @@ class Screen:
             self._out.flush()
 
     def draw(self, lines: Sequence[Line]) -> None:
-        """Show this instead of what was shown last."""
-        # Ctrl-Z waits until the frame is whole: half of it would be drawn over what the shell shows meanwhile.
+        """Replace the previous frame with these lines."""
+        # Block Ctrl-Z until the frame is complete: its second half would overwrite what the shell printed meanwhile.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
         try:
             self._draw(lines)
@@ -160,7 +170,7 @@ class Screen:
 
     def _draw(self, lines: Sequence[Line]) -> None:
         size = self.size
-        # A terminal that was resized has broken our lines in places we do not know: begin anew below them.
+        # Resizing rewraps our lines in unknown places, so start a new frame below them.
         up = self._drawn if size == self._size else 0
         self._size = size
         shown = lines[: max(size.lines - 1, 1)]
@@ -170,4 +180,4 @@ class Screen:
         self._drawn = len(shown)
 
     def _line(self, line: Line, width: int) -> str:
-        return rendered(line, width, colours=self._colours, plain=self.plain)
+        return render(line, width, colours=self._colours, plain=self.plain)

@@ -1,6 +1,6 @@
-"""`completion`: what a shell is to offer, made from the arguments that the commands take; it asks no master."""
+"""`completion`: print shell completions, generated from the arguments of the commands. It contacts no node."""
 
-# ruff: noqa: T201 - printing is what it is for
+# ruff: noqa: T201 - a command prints
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ FUNCTION = "_" + PROG.replace("-", "_")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    parser.description = "Print the completions for a shell, for its startup file or its folder of completions."
+    """Add the arguments of the command."""
+    parser.description = "Print the completions for a shell, for its startup file or its completions directory."
     parser.epilog = (
         f'bash: eval "$({PROG} completion bash)" in ~/.bashrc.  '
-        f'zsh: eval "$({PROG} completion zsh)" in ~/.zshrc, behind compinit.  '
+        f'zsh: eval "$({PROG} completion zsh)" in ~/.zshrc, after compinit.  '
         f"fish: {PROG} completion fish > ~/.config/fish/completions/{PROG}.fish"
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them."""
+    """Print the completions, and return the exit status."""
     program = parser(COMMANDS)
-    commands = [_words(name, each) for name, each in parsers(program).items()]
+    commands = [_words(name, subparser) for name, subparser in parsers(program).items()]
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
     print("\n".join(write(_words(PROG, program).options, commands)))
     return 0
@@ -42,31 +42,31 @@ class Option:
     spellings: list[str]
     purpose: str
     value: str | None
-    """What its value is called; None: it takes none."""
+    """The name of its value; None: it takes no value."""
     choices: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a command takes."""
+    """The options and arguments of a command."""
 
     name: str
     options: list[Option]
     choices: list[str]
-    """What its first argument may be, where there is a choice."""
+    """The possible values of its first argument, if they are limited."""
 
     @property
     def runs(self) -> bool:
-        """Whether a command of the user's follows, behind `--`."""
+        """Whether a command of the user follows after `--`."""
         return self.name == "run"
 
 
 def parsers(program: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Each command's."""
+    """Return the parser of each command."""
     (commands,) = [
         action
-        for action in program._actions  # noqa: SLF001 - argparse has no other way to be asked
-        if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - the same
+        for action in program._actions  # noqa: SLF001 - argparse has no public access to its actions
+        if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - argparse does not export this class
     ]
     return cast("dict[str, argparse.ArgumentParser]", commands.choices)
 
@@ -74,8 +74,8 @@ def parsers(program: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 def _words(name: str, parser: argparse.ArgumentParser) -> Words:
     options: list[Option] = []
     choices: list[str] = []
-    for action in parser._actions:  # noqa: SLF001 - as above
-        offered = [str(each) for each in action.choices or ()]
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public access to its actions
+        offered = [str(choice) for choice in action.choices or ()]
         if action.option_strings:
             value = None if action.nargs == 0 else str(action.metavar or action.dest.upper())
             purpose = (action.help or "") % {"default": action.default, "prog": parser.prog}
@@ -93,7 +93,7 @@ def _bash(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f"{FUNCTION}() {{"
     yield "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} offered= at"
     yield "    COMPREPLY=()"
-    # The command is not counted off: of a URL in front of it bash makes several words, at each : and =.
+    # Search for the command instead of counting words: bash splits a URL before it at each : and =.
     yield "    for ((at = 1; at < COMP_CWORD; at++)); do"
     yield f"        case ${{COMP_WORDS[at]}} in {'|'.join(COMMANDS)}) break ;; esac"
     yield "    done"
@@ -106,7 +106,7 @@ def _bash(program: list[Option], commands: list[Words]) -> Iterator[str]:
     for command in commands:
         yield f"    {command.name})"
         if command.runs:
-            # bash-completion's own, where it is loaded, goes on with the arguments of that command.
+            # If bash-completion is loaded, let it complete the arguments of the user's command.
             yield "        for ((at++; at < COMP_CWORD; at++)); do"
             yield "            [[ ${COMP_WORDS[at]} == -- ]] || continue"
             yield "            if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((at + 1))"
@@ -151,9 +151,9 @@ def _bash_reply(words: list[str]) -> str:
 
 def _zsh(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield f"#compdef {PROG}"
-    yield f'# Completions of {PROG} for zsh: eval "$({PROG} completion zsh)" behind compinit'
+    yield f'# Completions of {PROG} for zsh: eval "$({PROG} completion zsh)" after compinit'
     yield f"{FUNCTION}() {{"
-    # Not `commands`: that is what zsh itself finds programs in.
+    # Not `commands`, which is a table of zsh's own.
     yield "    local -a offered"
     yield "    offered=("
     for name, purpose in COMMANDS.items():
@@ -175,7 +175,7 @@ def _zsh(program: list[Option], commands: list[Words]) -> Iterator[str]:
     for command in commands:
         yield f"    {command.name})"
         if command.runs:
-            # As _arguments has it, the command would begin behind NAME, where options may still follow.
+            # _arguments would expect the command after NAME, where further options can still follow.
             yield "        at=${words[(i)--]}"
             yield "        if ((at < CURRENT)); then"
             yield "            shift $at words"
@@ -188,7 +188,7 @@ def _zsh(program: list[Option], commands: list[Words]) -> Iterator[str]:
         yield "        ;;"
     yield "    esac"
     yield "}"
-    # As a file in fpath it is the function's own first call.
+    # As a file in fpath, the script is itself the first call of the function.
     yield f'if [[ $funcstack[1] == {FUNCTION} ]]; then {FUNCTION} "$@"; else compdef {FUNCTION} {PROG}; fi'
 
 
@@ -198,8 +198,8 @@ def _zsh_options(options: list[Option]) -> str:
 
 def _zsh_option(option: Option) -> Iterator[str]:
     purpose = option.purpose
-    for sign in "\\[]:":
-        purpose = purpose.replace(sign, f"\\{sign}")
+    for char in "\\[]:":
+        purpose = purpose.replace(char, f"\\{char}")
     value = "" if option.value is None else f":{option.value.replace(':', ' ')}:"
     if option.choices:
         value += f"({' '.join(option.choices)})"
@@ -224,7 +224,7 @@ def _fish(program: list[Option], commands: list[Words]) -> Iterator[str]:
     yield "    complete -C (string join ' ' -- $line)"
     yield "end"
     yield f"complete -c {PROG} -f"
-    # Not __fish_use_subcommand, which takes the URLs of an option in front of the command for one.
+    # Not __fish_use_subcommand, which takes the URLs of an option before the command for a command.
     before = f"complete -c {PROG} -n 'not __fish_seen_subcommand_from {' '.join(COMMANDS)}'"
     for name, purpose in COMMANDS.items():
         yield f"{before} -a {name} -d {_fish_quoted(purpose)}"
@@ -242,7 +242,7 @@ def _fish(program: list[Option], commands: list[Words]) -> Iterator[str]:
 
 
 def _fish_option(option: Option) -> str:
-    names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.spellings)
+    names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.spellings)
     value = "" if option.value is None else " -x"
     if option.choices:
         value += f" -a {_fish_quoted(' '.join(option.choices))}"

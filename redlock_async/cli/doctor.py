@@ -1,6 +1,6 @@
-"""`doctor`: whether a cluster is fit for locks, one line a check, with what to do about it."""
+"""`doctor`: check whether a cluster is fit for locks, and print a line for each check, with a suggested fix."""
 
-# ruff: noqa: T201 - printing is what it is for
+# ruff: noqa: T201 - a command prints
 
 from __future__ import annotations
 
@@ -13,71 +13,76 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from . import add_nodes
-from ._client import quiet
-from ._doctor_checks import Check, checked, fit
+from ._client import silence_log
+from ._doctor_check import Check
+from ._doctor_checks import is_fit, run_checks
 from ._doctor_probe import examine
 from ._nodes import environment
-from ._table import wrapped
-from ._terminal import Line, Paper, Span
+from ._table import paragraph
+from ._terminal import Line, Printer, Span
 
 UNFIT = 1
 PREFIX = "redlock-doctor:"
 MARKS = {
     "ok": ("ok", "green"),
-    "warning": ("warning", "yellow"),
+    "warning": ("warning", "warning"),
     "failure": ("FAILURE", "alarm"),
     "unknown": ("unknown", "cyan"),
 }
-TITLE = 22
-"""Columns before what was found."""
+TITLE_WIDTH = 22
+"""Columns before the finding."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the arguments of the command."""
     parser.description = (
-        "Check whether this cluster is fit for locks, and say what to do. Each master is asked a few small questions, "
-        "and every kind of lock is tried on it, with keys of its own, which are removed. The exit status is 1 if the "
-        "cluster is unfit: one server twice, a replica, cluster mode, no quorum, a policy that evicts locks."
+        "Check whether this cluster is fit for locks, and suggest a fix for each problem. The doctor reads a few "
+        "settings of each node, and tries every kind of lock on it with test keys, which it then removes. The exit "
+        "status is 1 if the cluster is unfit: one server given twice, a replica, cluster mode, no quorum, an eviction "
+        "policy that can delete locks, clocks too far apart."
     )
     parser.add_argument(
         "--prefix",
         default=PREFIX,
         metavar="TEXT",
-        help="what its keys begin with, behind the namespace; for an ACL that allows no others (default: %(default)s)",
+        help="prefix of the test keys, after the namespace, for an ACL that restricts key names (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of text, for monitoring")
     add_nodes(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check it."""
-    quiet()
-    found = asyncio.run(examine(environment(arguments), arguments.prefix))
-    checks = checked(found)
+    """Check the cluster, and return the exit status."""
+    silence_log()
+    findings = asyncio.run(examine(environment(arguments), arguments.prefix))
+    checks = run_checks(findings)
+    fit = is_fit(findings, checks)
     if arguments.json:
-        nodes = [asdict(node) for node in found.nodes]
-        print(json.dumps({"fit": fit(checks), "checks": [asdict(each) for each in checks], "nodes": nodes}, indent=1))
+        nodes = [asdict(node) for node in findings.nodes]
+        print(json.dumps({"fit": fit, "checks": [asdict(check) for check in checks], "nodes": nodes}, indent=1))
     else:
-        paper = Paper(sys.stdout)
-        paper.write(_report(checks, paper.width))
-    return 0 if fit(checks) else UNFIT
+        printer = Printer(sys.stdout)
+        printer.write(_report(checks, printer.width, fit=fit))
+    return UNFIT if fit is False else 0
 
 
-def _report(checks: Sequence[Check], width: int | None) -> Iterator[Line]:
-    for each in checks:
-        mark, style = MARKS[each.level]
-        text = each.found if each.remedy is None else f"{each.found} -> {each.remedy}"
-        (_, start), *others = wrapped(text, "", TITLE, width)
-        yield [Span(f"{mark:<9}", style), Span(f"{each.check:<{TITLE - 9}}"), start]
+def _report(checks: Sequence[Check], width: int | None, *, fit: bool | None) -> Iterator[Line]:
+    for check in checks:
+        mark, style = MARKS[check.level]
+        text = check.found if check.remedy is None else f"{check.found} -> {check.remedy}"
+        (_, start), *others = paragraph(text, "", TITLE_WIDTH, width)
+        yield [Span(f"{mark:<9}", style), Span(f"{check.check:<{TITLE_WIDTH - 9}}"), start]
         yield from others
     yield []
-    yield _verdict(checks)
+    yield _verdict(checks, fit=fit)
 
 
-def _verdict(checks: Sequence[Check]) -> Line:
-    count = Counter(each.level for each in checks)
+def _verdict(checks: Sequence[Check], *, fit: bool | None) -> Line:
+    count = Counter(check.level for check in checks)
     more = "" if not count["warning"] else ", 1 warning" if count["warning"] == 1 else f", {count['warning']} warnings"
-    if fit(checks):
-        return [Span(f"fit for locks{more}", "yellow" if more else "green")]
-    names = ", ".join(each.check for each in checks if each.level == "failure")
+    if fit is None:
+        return [Span(f"fitness for locks unknown (eviction){more}", "warning")]
+    if fit:
+        return [Span(f"fit for locks{more}", "warning" if more else "green")]
+    names = ", ".join(check.check for check in checks if check.level == "failure")
     return [Span(f"unfit for locks ({names}){more}", "alarm")]

@@ -1,13 +1,12 @@
-"""`status`: the masters, once or live; it changes nothing."""
+"""`status`: show the nodes, once or live. It changes nothing."""
 
-# ruff: noqa: T201 - printing is what it is for
+# ruff: noqa: T201 - a command prints
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import math
 import sys
 import time
 from collections import deque
@@ -15,143 +14,150 @@ from collections.abc import Callable, Iterator, Sequence
 
 import redlock_async
 
-from . import add_nodes
-from ._client import client, until_a_signal
-from ._node_view import as_json, masters, needed, summary, voting, with_history
+from . import DURATION, add_nodes, as_seconds
+from ._client import client, run_until_signal
+from ._messages import short_cause
+from ._node_view import as_json, count_votes, node_table, node_table_with_history, summary
 from ._nodes import NO_QUORUM
-from ._terminal import Line, Paper, Screen, Span, harmless, is_live
-from ._words import trouble
+from ._terminal import Line, Printer, Screen, Span, is_live, sanitize
 
-SHORTEST, LONGEST = 0.1, 3600.0
-KEPT = 400
-"""Latencies kept of each master, and the widest history that is drawn."""
+MIN_INTERVAL, MAX_INTERVAL = 0.1, 3600.0
+HISTORY = 400
+"""Latencies kept for each node, which limits the width of the plot."""
 
 EVENTS = 200
-"""Lines kept of what has happened."""
+"""Events kept."""
 
-CHANGES = {"node_up": ("is back", "green"), "node_down": ("went down", "red"), "node_held_out": ("held out", "yellow")}
+CHANGES = {
+    "node_up": ("is back", "green"),
+    "node_down": ("went down", "red"),
+    "node_quarantined": ("is quarantined", "warning"),
+    "node_votes_again": ("votes again", "green"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the arguments of the command."""
     parser.description = (
-        "Show the masters: which of them vote, how long they take to answer, since when they have their data, their "
-        "clock against ours, persistence and eviction. The exit status is 69 if there is no quorum."
+        "Show the nodes: whether they vote, their latency, the age of their data, the offset of their clocks from this "
+        "machine's, persistence and eviction. The exit status is 69 if there is no quorum."
     )
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="again and again, until Ctrl-C: in place on a terminal, appended elsewhere, a line each with --json",
+        help="refresh until Ctrl-C: in place on a terminal, appended otherwise; with --json one line per refresh",
     )
     parser.add_argument(
-        "--interval", type=_interval, default=1.0, metavar="S", help="seconds between two looks (default: 1)"
+        "--interval", type=_interval, default=1.0, metavar="S", help="seconds between two refreshes (default: 1)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table; durations are in seconds")
     add_nodes(parser)
 
 
 def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not SHORTEST <= seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds from {SHORTEST:g} to {LONGEST:g}, not {text!r}")
+    seconds = as_seconds(text)
+    if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
+        raise argparse.ArgumentTypeError(f"must be {DURATION}, from {MIN_INTERVAL:g} to {MAX_INTERVAL:g}, got {text!r}")
     return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show them."""
+    """Show the nodes, and return the exit status."""
     redlock = client(arguments)
     if not arguments.watch:
         return asyncio.run(_once(redlock, as_text=not arguments.json))
     watch = Watch(redlock, arguments.interval)
     text = watch.redrawn if is_live(sys.stdout) else watch.appended
-    return asyncio.run(until_a_signal(watch.as_lines() if arguments.json else text()))
+    return asyncio.run(run_until_signal(watch.as_lines() if arguments.json else text()))
 
 
 async def _once(redlock: redlock_async.Redlock, *, as_text: bool) -> int:
+    quorum = redlock.statistics().quorum
     try:
         nodes = await redlock.status()
     finally:
         await redlock.aclose()
     if as_text:
-        paper = Paper(sys.stdout)
-        paper.write([*masters(nodes, paper.width), [], summary(nodes)])
+        printer = Printer(sys.stdout)
+        printer.write([*node_table(nodes, printer.width), [], summary(nodes, quorum)])
     else:
-        print(json.dumps(as_json(nodes), indent=1))
-    return 0 if voting(nodes) >= needed(nodes) else NO_QUORUM
+        print(json.dumps(as_json(nodes, quorum), indent=1))
+    votes, needed = count_votes(nodes, quorum)
+    return 0 if votes >= needed else NO_QUORUM
 
 
 class Watch:
-    """The masters, looked at again and again, and what has happened to them meanwhile."""
+    """Polls the nodes, and records their latencies and events."""
 
     def __init__(self, redlock: redlock_async.Redlock, interval: float) -> None:
         self._redlock = redlock
+        self._quorum = redlock.statistics().quorum
         self._interval = interval
         self._latencies: dict[str, deque[float | None]] = {}
         self._events: deque[Line] = deque(maxlen=EVENTS)
 
     async def redrawn(self) -> None:
-        """On a terminal: the last look, in place."""
+        """Redraw the current state in place, on a terminal."""
         with Screen(sys.stdout) as screen:
 
             def draw(nodes: Sequence[redlock_async.NodeStatus]) -> None:
                 rows, width = screen.size.lines - 1, screen.size.columns - 1
                 screen.draw(list(self._frame(nodes, rows, width, plain=screen.plain)))
 
-            await self._look(draw)
+            await self._poll(draw)
 
     async def appended(self) -> None:
-        """Into a pipe or a file: each look below the one before."""
-        paper = Paper(sys.stdout)
+        """Append each refresh to a pipe or a file."""
+        printer = Printer(sys.stdout)
 
         def write(nodes: Sequence[redlock_async.NodeStatus]) -> None:
-            happened = list(self._events)
+            events = list(self._events)
             self._events.clear()
-            paper.write([[Span(_clock(date=True))], *happened, *masters(nodes, None), summary(nodes), []])
+            printer.write(
+                [[Span(_clock(date=True))], *events, *node_table(nodes, None), summary(nodes, self._quorum), []]
+            )
 
-        await self._look(write)
+        await self._poll(write)
 
     async def as_lines(self) -> None:
-        """For programs: each look in a line."""
+        """Print each refresh as a line of JSON."""
 
         def write(nodes: Sequence[redlock_async.NodeStatus]) -> None:
-            print(json.dumps({"at": time.time(), **as_json(nodes)}), flush=True)
+            print(json.dumps({"at": time.time(), **as_json(nodes, self._quorum)}), flush=True)
 
-        await self._look(write)
+        await self._poll(write)
 
-    async def _look(self, show: Callable[[Sequence[redlock_async.NodeStatus]], object]) -> None:
+    async def _poll(self, show: Callable[[Sequence[redlock_async.NodeStatus]], object]) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await self._redlock.status()  # that all of them come up is no news yet
-            self._redlock.on_event(self._heard)
+            await self._redlock.status()  # connect first, so that this does not count as an event
+            self._redlock.on_event(self._on_event)
             while True:
-                began = loop.time()
+                started = loop.time()
                 nodes = await self._redlock.status()
                 for node in nodes:
-                    self._latencies.setdefault(node.label, deque(maxlen=KEPT)).append(node.latency)
+                    self._latencies.setdefault(node.label, deque(maxlen=HISTORY)).append(node.latency)
                 show(nodes)
-                await asyncio.sleep(max(self._interval - (loop.time() - began), 0.0))
+                await asyncio.sleep(max(self._interval - (loop.time() - started), 0.0))
         finally:
             await self._redlock.aclose()
 
-    def _heard(self, event: redlock_async.Event) -> None:
+    def _on_event(self, event: redlock_async.Event) -> None:
         if event.kind not in CHANGES or event.node is None:
             return
-        what, style = CHANGES[event.kind]
-        if event.kind == "node_held_out" and event.seconds is not None:
-            what += f" for {event.seconds:.1f} s: it came back without its data"
+        change, style = CHANGES[event.kind]
+        if event.kind == "node_quarantined" and event.seconds is not None:
+            change += f" for {event.seconds:.1f} s: {sanitize(str(event.error).partition(': ')[0])}"
         elif event.error is not None:
-            what += f": {harmless(trouble(str(event.error)))}"
-        self._events.append([Span(f"{_clock()}  "), Span(f"{harmless(event.node)} {what}", style)])
+            change += f": {sanitize(short_cause(str(event.error)))}"
+        self._events.append([Span(f"{_clock()}  "), Span(f"{sanitize(event.node)} {change}", style)])
 
     def _frame(
         self, nodes: Sequence[redlock_async.NodeStatus], rows: int, width: int, *, plain: bool
     ) -> Iterator[Line]:
         history = {label: tuple(values) for label, values in self._latencies.items()}
-        table = list(with_history(nodes, width, history, plain=plain))
-        top = [[*summary(nodes), Span(f"   {_clock()}", "dim")], [], *table]
+        table = list(node_table_with_history(nodes, width, history, plain=plain))
+        top = [[*summary(nodes, self._quorum), Span(f"   {_clock()}", "dim")], [], *table]
         room = rows - len(top) - 1
         yield from top
         if room > 0 and self._events:

@@ -1,17 +1,21 @@
--- fair_acquire.lua: take the lock if it is free and nobody is ahead of us; with a ticket, queue for it.
--- KEYS[1] lock   KEYS[2] queue: waiters by ticket   KEYS[3] until when each waiter counts, in ms of node time
+-- fair_acquire.lua: acquire the lock if it is free and no waiter is ahead of us; with a ticket, enter the queue.
+-- KEYS[1] lock   KEYS[2] queue: waiters by ticket   KEYS[3] until when each queue entry is valid, in ms of node time
 -- KEYS[4] ticket register   KEYS[5] fence register (only when fenced)
--- ARGV[1] holder token   ARGV[2] ttl in ms   ARGV[3] fencing candidate: the caller's wall clock in µs
--- ARGV[4] prefix of the keys that wake waiters   ARGV[5] our name in the queue, '' for one who does not queue
--- ARGV[6] our ticket   ARGV[7] ms our place is kept   ARGV[8] ms the ticket register is kept
--- Returns the fence (1 when not fenced) if granted, else {token, ms, 0}: the holder and its ttl, or {waiter, ms, 1}: who
--- is first in the queue, and for how long its place is kept.
+-- ARGV[1] holder token   ARGV[2] ttl in ms   ARGV[3] the caller's wall clock in µs
+-- ARGV[4] prefix of the keys that wake waiters   ARGV[5] our name in the queue, or '' if we do not queue
+-- ARGV[6] our ticket   ARGV[7] ms our queue entry is valid   ARGV[8] ms to keep the ticket register
+-- Returns -now or {fence, now} if granted, as limits.lua explains (always -now when not fenced).
+-- Otherwise returns {token, ms, 0}: the holder and its ttl, or {waiter, ms, 1}: the first in the queue, and how long
+-- its entry stays valid. Both are cut at 300 bytes, as in mutex_acquire.lua.
+-- include: limits.lua
 local lock, queue, alive, register = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me = ARGV[5] ~= '' and ARGV[5]
+local rejected = me and out_of_range(ARGV[6], clock())
+if rejected then return rejected end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- The first whose place is still kept; those before it have died.
+-- Returns the first waiter whose entry is still valid, and removes the dead ones before it.
 local function first()
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -23,7 +27,7 @@ local function first()
   end
 end
 
--- Each waiter reads a key of its own, which never stays: writing it tells that one, and nobody else.
+-- Each waiter reads a key of its own, which never stays: writing it notifies this waiter only.
 local function wake(who)
   redis.call('SET', ARGV[4] .. who, '', 'PX', 1000)
   redis.call('DEL', ARGV[4] .. who)
@@ -32,7 +36,7 @@ end
 local was = redis.call('ZRANGE', queue, 0, 0)[1]
 if me then
   redis.call('ZADD', queue, ARGV[6], me)
-  -- As in fair_wait.lua.
+  -- The register must not be below any entry, as in fair_wait.lua.
   local highest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   local stored = redis.call('GETSET', register, highest)
   if stored and tonumber(stored) > tonumber(highest) then highest = stored end
@@ -48,22 +52,17 @@ if head and head ~= me then
   if me then
     redis.call('EXISTS', ARGV[4] .. me)
   else
-    local holder = redis.call('GET', lock)
-    if holder then return {holder, redis.call('PTTL', lock), 0} end
+    if redis.call('EXISTS', lock) == 1 then
+      return {redis.call('GETRANGE', lock, 0, 299), redis.call('PTTL', lock), 0}
+    end
   end
-  return {head, till - now, 1}
+  return {string.sub(head, 1, 300), till - now, 1}
 end
 if not redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2]) then
-  -- Reading the key arms client tracking on it: the first in the queue is told when it is freed.
-  return {redis.call('GET', lock), redis.call('PTTL', lock), 0}
+  -- Reading the key arms client tracking: the first in the queue is notified when the lock is freed.
+  return {redis.call('GETRANGE', lock, 0, 299), redis.call('PTTL', lock), 0}
 end
--- Our place stays, until we say that we have the lock: too few nodes may grant it, and their votes are not taken all at
--- once. Where a vote had cost the place, whoever came later could get one here now, and another where we try next.
-if #KEYS == 4 then return 1 end
--- As in mutex_acquire.lua.
-local now_us = time[1] * 1000000 + time[2]
-local fence = math.min(tonumber(ARGV[3]), now_us + 1000000)
-local stored = redis.call('GETSET', KEYS[5], string.format('%.0f', fence))
-fence = math.max(fence, stored and tonumber(stored) + 1 or now_us - 1000000)
-redis.call('SET', KEYS[5], string.format('%.0f', fence))
-return fence
+-- Our queue entry stays until we confirm that we have the lock: too few nodes may grant it, and not all at once. If a
+-- vote cost the entry, a later waiter could get this node's vote now, and the vote of the node that we try next.
+if #KEYS == 4 then return -clock() end
+return raise(5, ARGV[3], ARGV[2])

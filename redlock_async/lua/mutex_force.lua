@@ -1,9 +1,19 @@
--- mutex_force.lua: free a lock whoever holds it.
--- KEYS[1]  lock key   KEYS[2] what readers look at to hear of this
+-- mutex_force.lua: take a lock from its holder, whoever that is.
+-- When all nodes have done so, mutex_release.lua frees it. If it were deleted at once, a holder that misses its key on
+-- a few nodes would set it again there, before the other nodes have deleted it.
+-- KEYS[1]  lock key   KEYS[2] the key that notifies readers of a force-release
+-- ARGV[1]  the value that the lock has until it is freed, or for ARGV[2] ms
 -- Returns 1 if it was held. A key of another type is an error (WRONGTYPE) and stays.
+-- The record of a node is a hash: `bench` and `doctor` delete those of their own namespaces.
+if string.sub(KEYS[1], -18) == 'redlock-async:node' then
+  redis.call('DEL', string.sub(KEYS[1], 1, -5) .. 'clocks')
+  return redis.call('DEL', KEYS[1])
+end
 if not redis.call('GET', KEYS[1]) then return 0 end
+-- Each SET follows a DEL so that it works at OOM.
 redis.call('DEL', KEYS[1])
--- Of the lock key readers hear nothing: it changes with each of them. Behind the DEL, so that it works at OOM.
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+-- Readers do not track the lock key, which changes with every reader.
 redis.call('SET', KEYS[2], '', 'PX', 1000)
 redis.call('DEL', KEYS[2])
 return 1

@@ -1,5 +1,5 @@
--- mutex_release.lua: delete the locks that are still ours, or let them run out.
--- KEYS     the lock keys   ARGV[1] holder token   ARGV[2] 0 to delete, else ms they are to stay locked
+-- mutex_release.lua: delete the locks that are still ours, or let them expire.
+-- KEYS     the lock keys   ARGV[1] holder token   ARGV[2] 0 to delete them, else for how many ms they stay locked
 -- Returns how many were ours.
 local ours = 0
 for i = 1, #KEYS do

@@ -1,6 +1,6 @@
--- read_release.lua: leave the readers, or stay one for a while; the last one out frees the lock.
+-- read_release.lua: leave the readers, or stay one for a while; the last reader to leave frees the lock.
 -- KEYS[1]  lock key   KEYS[2] the readers
--- ARGV[1]  reader token   ARGV[2] 0 to leave, else ms to stay   ARGV[3] what the lock key holds while there are readers
+-- ARGV[1]  reader token   ARGV[2] 0 to leave, else ms to stay   ARGV[3] value of the lock key while there are readers
 -- Returns 1 if it was a reader, else 0.
 local lock, readers = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
@@ -13,16 +13,16 @@ elseif redis.call('ZADD', readers, 'XX', 'INCR', 0, ARGV[1]) then
   ours = 1
   redis.call('ZADD', readers, string.format('%.0f', now + ARGV[2]), ARGV[1])
 end
--- While others read, one that was refused leaves the lock key alone: a read arms client tracking, and it is held out.
+-- A refused reader does not touch the lock key while others read: reading it would arm client tracking for nothing.
 if ours == 0 and redis.call('EXISTS', readers) == 1 then return 0 end
--- Freed by force, and perhaps locked by somebody else since: then there are no readers.
+-- After a force-release another client may have locked the name: then there are no readers.
 if redis.call('GET', lock) ~= ARGV[3] then return 0 end
 if redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
--- Whoever is left may have died: for that one the lock key stays no longer than its time and a little, as for one alone.
+-- The last reader that is left may have died: the lock key outlives its lease only by the usual margin.
 local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
 if last and redis.call('PTTL', lock) > last - now + math.min(1000, math.floor((last - now) / 2)) then
   redis.call('PEXPIRE', lock, string.format('%.0f', last - now))
 end
--- Reading the lock key last arms client tracking again. 0: there are no readers any more.
+-- Reading the lock key last arms client tracking again. 0: no readers are left.
 if redis.call('PEXPIRE', readers, redis.call('PTTL', lock)) == 0 then redis.call('DEL', lock) end
 return ours

@@ -1,6 +1,6 @@
--- semaphore_retain.lua: let the slots that are still ours run out, and keep the number of permits for as long.
+-- semaphore_retain.lua: let the slots that are still ours expire, and keep the number of permits for as long.
 -- KEYS[1]  their semaphore's number of permits   then the slots
--- ARGV[1]  holder token   ARGV[2] ms they are to stay taken   ARGV[3] the number of permits
+-- ARGV[1]  holder token   ARGV[2] for how many ms they stay taken   ARGV[3] the number of permits
 -- Returns how many were ours.
 local ours = 0
 for i = 2, #KEYS do

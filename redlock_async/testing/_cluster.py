@@ -1,4 +1,4 @@
-"""N independent local masters that tests can hurt; it starts servers and never talks to them as a client."""
+"""N independent local nodes with fault injection."""
 
 import asyncio
 import atexit
@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from redlock_async.testing._node_faults import SERVER_FAULTS, NodeFaults
 from redlock_async.testing._proxy import FaultProxy
 from redlock_async.testing._servers import (
     HOST,
@@ -19,14 +20,18 @@ from redlock_async.testing._servers import (
     find_server,
     free_ports,
     make_executable,
+    require_free,
     start_together,
 )
 
 _PORT_TRIES = 5
+_LAST_PORT = 65_535
+_FAULT_TOLERANT = 3
+"""The number of nodes from which one may fail."""
 
 
 class Done:
-    """What a fault returns: it has happened already, so awaiting it is allowed and never waits."""
+    """The result of a fault, which is already in effect: awaiting it is allowed and returns immediately."""
 
     __slots__ = ()
 
@@ -37,8 +42,8 @@ class Done:
 _DONE = Done()
 
 
-class LocalCluster:
-    """Real servers on free loopback ports, without persistence, that end with this process however it ends.
+class LocalCluster(NodeFaults[Done]):
+    """Real servers on free loopback ports, without persistence. They end when this process does, even if it is killed.
 
     ```python
     async with LocalCluster(5) as cluster:
@@ -46,14 +51,19 @@ class LocalCluster:
         cluster.kill(0)  # `await cluster.kill(0)` is the same
     ```
 
-    `with`, or `start()` and `stop()`, do without a running loop. With `proxied=True` a proxy on the running loop
-    stands in front of each server and `urls` point to it, for the faults of the network: `cut`, `black_hole`,
-    `drop_requests`, `drop_replies`, `hold`, `hold_replies`, `delay`, `reset_mid_reply`, all ended by `heal`.
+    `with`, or `start()` and `stop()`, need no running loop. The faults of a server are `kill`, `pause`, `resume` and
+    `restart`; `Faults` describes each. With `proxied=True` a proxy on the running loop stands in front of each server,
+    and `urls` point to the proxies. The network faults need it: `cut`, `black_hole`, `drop_requests`, `drop_replies`,
+    `stall_requests`, `stall_replies`, `delay` and `reset_mid_reply`. `heal` ends them.
 
-    `server_args` come last on each server's command line, so they win over the defaults. With `directory`, data and
-    logs are kept there; otherwise they live in a temporary folder which `stop` removes, also at exit (a SIGKILL of this
-    process leaves the logs). Starting blocks for about a twentieth of a second. A forked child may use `urls`, but the
-    servers stay its parent's.
+    `server_args` come last on each server's command line, so they override the defaults. The servers take `port` and
+    those after it, or free ports. Data and logs are kept in `directory`. Without one they go to a temporary folder,
+    which `stop` removes and which is also removed at exit (SIGKILL of this process leaves the logs). Starting blocks
+    for about 50 ms. A forked child may use `urls`, but the servers belong to its parent.
+
+    Three nodes or more have served locks without a namespace before, so a minority may fail at once. With
+    `new_cluster`, with a namespace, and if the servers want a password or TLS, the first client founds the cluster: it
+    needs all nodes, or waits for one ttl. To use nodes of several clusters as one, start them with `new_cluster`.
     """
 
     def __init__(
@@ -63,15 +73,21 @@ class LocalCluster:
         proxied: bool = False,
         server_args: Sequence[str] = (),
         directory: str | os.PathLike[str] | None = None,
+        new_cluster: bool = False,
+        port: int | None = None,
     ) -> None:
         if nodes < 1:
-            raise ValueError(f"a cluster needs at least one node, not {nodes}")
+            raise ValueError(f"nodes must be 1 or more, got {nodes}")
+        if port is not None and not 1 <= port <= _LAST_PORT - nodes + 1:
+            raise ValueError(f"port must leave room for {nodes} ports from 1 to {_LAST_PORT}, got {port}")
         if isinstance(server_args, str):
-            raise TypeError(f"server_args is a list of words, as in ['--maxclients', '10'], not {server_args!r}")
+            raise TypeError(f"server_args must be a list of words such as ['--maxclients', '10'], got {server_args!r}")
         self._nodes = nodes
         self._proxied = proxied
+        self._new_cluster = new_cluster
         self._server_args = tuple(server_args)
         self._directory = Path(directory).absolute() if directory is not None else None
+        self._port = port
         self._folder: Path | None = None
         self._spawner = Spawner()
         self._servers: list[Server] = []
@@ -81,10 +97,15 @@ class LocalCluster:
     # -- starting and stopping -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all nodes at once; returns when each of them answers."""
+        """Start all nodes at once and return when all of them answer.
+
+        Raises LocalServerError if no server program is found or one does not start.
+        """
         if self._folder is not None:
-            raise RuntimeError("this cluster has been started already")
+            raise RuntimeError("this cluster is already started")
         loop = self._running_loop() if self._proxied else None
+        if self._port is not None:
+            require_free(range(self._port, self._port + self._nodes))
         binary = find_server()
         self._owner = os.getpid()
         self._folder = self._directory or Path(tempfile.mkdtemp(prefix="redlock-cluster-"))
@@ -97,7 +118,11 @@ class LocalCluster:
                 for i in range(self._nodes)
             ]
             self._servers = servers
-            start_together(servers)
+            start_together(servers, port=self._port)
+            if not self._new_cluster and self._nodes >= _FAULT_TOLERANT:
+                from redlock_async.testing._raw import record_votes  # noqa: PLC0415 - hiredis is not needed for --help
+
+                record_votes([server.port for server in servers])
             if loop is not None:
                 for server in servers:
                     self._proxies.append(_proxy_before(server, loop))
@@ -106,13 +131,13 @@ class LocalCluster:
             raise
 
     def stop(self) -> None:
-        """End all nodes, paused or not, and remove the temporary folder; twice is allowed."""
+        """End all nodes, paused or not, and remove the temporary folder. A second call does nothing."""
         if self._folder is None or os.getpid() != self._owner:
             return
         for proxy in self._proxies:
             proxy.close()
         for server in self._servers:
-            server.kill()
+            server.close()
         self._spawner.close()
         if self._directory is None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -137,7 +162,7 @@ class LocalCluster:
     ) -> None:
         self.stop()
 
-    # -- where it is -----------------------------------------------------------------------------------------------
+    # -- addresses ----------------------------------------------------------------------------------------------------
 
     @property
     def proxied(self) -> bool:
@@ -146,7 +171,7 @@ class LocalCluster:
 
     @property
     def urls(self) -> list[str]:
-        """One URL a node; the proxy's when there is one."""
+        """One URL per node, or per proxy with `proxied=True`."""
         return [f"redis://{HOST}:{port}" for port in self.ports]
 
     @property
@@ -157,7 +182,7 @@ class LocalCluster:
 
     @property
     def pids(self) -> list[int | None]:
-        """The servers' processes; None for one that was killed."""
+        """The process id of each server, None if it was killed."""
         self._check_started()
         return [server.pid for server in self._servers]
 
@@ -168,28 +193,13 @@ class LocalCluster:
         state = ", ".join(self.urls) if self._folder is not None else "not started"
         return f"<LocalCluster of {self._nodes}: {state}>"
 
-    # -- faults of a server ----------------------------------------------------------------------------------------
-
-    def kill(self, i: int) -> Done:
-        """SIGKILL: its data is gone. Through a proxy, new connections are then reset instead of refused."""
-        self._server(i).kill()
-        return _DONE
-
-    def pause(self, i: int) -> Done:
-        """SIGSTOP: connecting succeeds, nothing answers."""
-        self._server(i).pause()
-        return _DONE
-
-    def resume(self, i: int) -> Done:
-        """SIGCONT: it goes on with what it was sent meanwhile."""
-        self._server(i).resume()
-        return _DONE
+    # -- faults ----------------------------------------------------------------------------------------------------
 
     def restart(self, i: int, *, keep_data: bool = False) -> Done:
-        """End it if it runs and start it on the same port; returns when it answers.
+        """Restart node `i` on its port and return when it answers.
 
-        It comes back empty, unless `keep_data` is given and `server_args` made it store something
-        (`["--appendonly", "yes"]`).
+        It comes back empty. With `keep_data` it loads what it persisted, for which `server_args` must turn persistence
+        on (`["--appendonly", "yes"]`).
         """
         server = self._server(i)
         server.kill()
@@ -198,69 +208,25 @@ class LocalCluster:
         start_together([server], port=server.port)
         return _DONE
 
-    # -- faults of the network -------------------------------------------------------------------------------------
-
-    def cut(self, i: int) -> Done:
-        """Reset all its connections, and each new one, until `heal`."""
-        self._proxy(i, "cut").cut()
-        return _DONE
-
-    def black_hole(self, i: int) -> Done:
-        """Half-open: connections stay open and new ones succeed, but all bytes are swallowed until `heal`."""
-        self._proxy(i, "black_hole").black_hole()
-        return _DONE
-
-    def drop_requests(self, i: int) -> Done:
-        """Swallow what clients send, on old and new connections, until `heal`; the server's reports still arrive."""
-        self._proxy(i, "drop_requests").drop_requests()
-        return _DONE
-
-    def drop_replies(self, i: int) -> Done:
-        """Swallow what the server answers, on old and new connections, until `heal`; it does what it is sent."""
-        self._proxy(i, "drop_replies").drop_replies()
-        return _DONE
-
-    def hold(self, i: int) -> Done:
-        """Withhold what clients send on today's connections; `heal` delivers it, even if the client has gone."""
-        self._proxy(i, "hold").hold()
-        return _DONE
-
-    def hold_replies(self, i: int) -> Done:
-        """Withhold the answers on today's connections: the server does what it is sent, and nobody hears of it."""
-        self._proxy(i, "hold_replies").hold_replies()
-        return _DONE
-
-    def delay(self, i: int, seconds: float) -> Done:
-        """Make the way longer by this much in each direction; 0 makes it short again."""
-        if seconds < 0:
-            raise ValueError(f"a delay cannot be negative: {seconds}")
-        self._proxy(i, "delay").delay(seconds)
-        return _DONE
-
-    def reset_mid_reply(self, i: int) -> Done:
-        """Pass half of the next reply and reset the connection; once."""
-        self._proxy(i, "reset_mid_reply").reset_mid_reply()
-        return _DONE
-
-    def heal(self, i: int) -> Done:
-        """End every fault of the network at this node; connections that lost bytes are reset."""
-        self._proxy(i, "heal").heal()
+    def _inject(self, fault: str, i: int, *arguments: float) -> Done:
+        target = self._server(i) if fault in SERVER_FAULTS else self._proxy(i, fault)
+        getattr(target, fault)(*arguments)
         return _DONE
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
     def _check_started(self) -> None:
         if self._folder is None:
-            raise RuntimeError("this cluster does not run: use `async with LocalCluster(...)`, or call start() first")
+            raise RuntimeError("this cluster is not running: use `async with LocalCluster(...)`, or call start() first")
 
     def _check_index(self, i: int) -> None:
         self._check_started()
         if os.getpid() != self._owner:
             raise RuntimeError(
-                "these servers belong to the process that started them: a forked child can only use their urls"
+                "these servers belong to the process that started them: a forked child can only use `urls`"
             )
         if not 0 <= i < self._nodes:
-            raise IndexError(f"there is no node {i}: this cluster has the nodes 0 to {self._nodes - 1}")
+            raise IndexError(f"no node {i}: this cluster has nodes 0 to {self._nodes - 1}")
 
     def _server(self, i: int) -> Server:
         self._check_index(i)
@@ -269,7 +235,7 @@ class LocalCluster:
     def _proxy(self, i: int, fault: str) -> FaultProxy:
         self._check_index(i)
         if not self._proxied:
-            raise RuntimeError(f"{fault} needs a proxy before the servers: use LocalCluster(..., proxied=True)")
+            raise RuntimeError(f"{fault} needs a proxy in front of the servers: use LocalCluster(..., proxied=True)")
         return self._proxies[i]
 
     @staticmethod
@@ -287,6 +253,6 @@ def _proxy_before(server: Server, loop: asyncio.AbstractEventLoop) -> FaultProxy
         (port,) = free_ports(1)
         try:
             return FaultProxy(loop, port, server.port)
-        except OSError:  # taken since we looked
+        except OSError:  # another program took the port since free_ports() found it
             continue
-    raise LocalServerError(f"no free port could be bound for the proxy of {server.label}")
+    raise LocalServerError(f"cannot bind a free port for the proxy of {server.label}")

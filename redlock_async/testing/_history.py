@@ -1,4 +1,4 @@
-"""What was held when, and whether that can be: the judge of simulated and of real runs alike. No I/O, no clock."""
+"""Histories of held leases, and a check of them for simulated and real runs. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from itertools import groupby
 from operator import attrgetter
 
 SHARED = {"read"}
-"""Kinds of lock that several may hold at once, while nobody holds another kind."""
+"""Kinds of lock that several holders may share, as long as no other kind is held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldInterval:
     """One lease on one name, from the moment its holder knew of it to the moment it stopped being valid.
 
-    A lease on several slots of a semaphore is as many of these.
-
-    All times are on one clock, the observer's.
+    A lease on several slots of a semaphore has one interval per slot. All times are on the observer's clock.
     """
 
     name: str
@@ -28,9 +26,9 @@ class Hold:
     kind: str = "lock"
     """`lock`, `fair`, `read`, `write` or `semaphore`."""
     slot: int | None = None
-    """Of a semaphore: which of its slots it is."""
+    """The slot, for a semaphore."""
     permits: int = 1
-    """Of a semaphore: how many may hold it."""
+    """The number of slots, for a semaphore."""
 
     def __str__(self) -> str:
         slot = "" if self.slot is None else f" slot {self.slot}"
@@ -40,58 +38,58 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken, and by whom."""
+    """One broken invariant, and the leases that broke it."""
 
-    promise: str
-    """`exclusion`, `fence`, `orphan`, `body`, `liveness`, `order`, `latch` or `period`."""
+    invariant: str
+    """`exclusion`, `fence`, `orphan`, `body`, `liveness`, `order`, `latch`, `period` or `error`."""
     what: str
 
     def __str__(self) -> str:
-        return f"{self.promise}: {self.what}"
+        return f"{self.invariant}: {self.what}"
 
 
-def judge(holds: Iterable[Hold]) -> list[Violation]:
-    """Every overlap and every fence out of order among those holds."""
+def check_history(holds: Iterable[HeldInterval]) -> list[Violation]:
+    """Return every overlap of exclusive leases and every fencing token out of order."""
     found: list[Violation] = []
-    for _, of_name in groupby(sorted(holds, key=attrgetter("name", "start", "end")), key=attrgetter("name")):
-        alike = list(of_name)
-        found += overlaps(alike)
-        found += inversions(alike)
+    for _, group in groupby(sorted(holds, key=attrgetter("name", "start", "end")), key=attrgetter("name")):
+        same_name = list(group)
+        found += overlaps(same_name)
+        found += inversions(same_name)
     return found
 
 
-def overlaps(holds: Iterable[Hold]) -> Iterator[Violation]:
-    """Holds of one name, in the order of their start, that cannot have been valid together."""
-    standing: list[Hold] = []
+def overlaps(holds: Iterable[HeldInterval]) -> Iterator[Violation]:
+    """Overlaps that must not occur among holds of one name, given in the order of their start."""
+    active: list[HeldInterval] = []
     for hold in holds:
-        standing = [other for other in standing if other.end > hold.start]
+        active = [other for other in active if other.end > hold.start]
         if hold.end <= hold.start:
-            continue  # over before anybody could rely on it
-        for other in standing:
+            continue  # it had ended before its holder could rely on it
+        for other in active:
             if _exclude(hold, other):
                 yield Violation("exclusion", f"{other}; meanwhile {hold}")
-        standing.append(hold)
-        slots = [other for other in standing if other.kind == "semaphore"]
-        # While an operator changes the number, some hold under the old one and some under the new.
+        active.append(hold)
+        slots = [other for other in active if other.kind == "semaphore"]
+        # While an operator changes the number of permits, some leases count under the old one and some under the new.
         permits = max((other.permits for other in slots), default=1)
         if hold.kind == "semaphore" and len(slots) > permits:
-            yield Violation("exclusion", f"{len(slots)} hold {permits} permits: {'; '.join(map(str, standing))}")
+            yield Violation("exclusion", f"{len(slots)} hold {permits} permits: {'; '.join(map(str, active))}")
 
 
-def _exclude(one: Hold, other: Hold) -> bool:
+def _exclude(one: HeldInterval, other: HeldInterval) -> bool:
     if one.kind == "semaphore" or other.kind == "semaphore":
         return one.kind == other.kind and one.slot is not None and one.slot == other.slot
     return not (one.kind in SHARED and other.kind in SHARED)
 
 
-def inversions(holds: Iterable[Hold]) -> Iterator[Violation]:
-    """Holds of one name, in the order of their start, whose fences do not grow as they must."""
-    highest: dict[tuple[bool, int | None], Hold] = {}
+def inversions(holds: Iterable[HeldInterval]) -> Iterator[Violation]:
+    """Fencing tokens that do not increase among holds of one name, given in the order of their start."""
+    highest: dict[tuple[bool, int | None], HeldInterval] = {}
     for hold in holds:
         if hold.fence is None:
             continue
         shared = hold.kind in SHARED
-        # A reader's orders it against writers; among themselves readers may come in any order, and tie.
+        # A reader's token is ordered against writers only: readers may have equal tokens, in any order.
         for others in (False,) if shared else (False, True):
             before = highest.get((others, hold.slot))
             if before is not None and before.end <= hold.start and hold.fence <= (before.fence or 0):

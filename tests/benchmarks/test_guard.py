@@ -15,14 +15,16 @@ import pytest
 import redlock_async
 from redlock_async import Redlock
 
+pytestmark = pytest.mark.thorough
+
 PAIRS, WARM_UP = 100, 20
-DEARER = 1.3
+DEARER = 1.2
 CHEAPER = 0.8
-"""Far below what is recorded, the guard would not see a third come back."""
+"""Far below what is recorded, the guard would not see a quarter come back."""
 
 # What a pair took when this was written, over all of the library and anyio. After a change that is worth its price, or
 # that made it cheaper, put the number here that the failing test names, and say in the commit what it is paid for.
-RECORDED = {"pair": 3972, "plain pair": 3981, "block": 4582, "heard pair": 4222, "watched pair": 5658}
+RECORDED = {"pair": 4080, "plain pair": 5052, "block": 4415, "heard pair": 4317, "watched pair": 5757}
 
 # Newer versions of Python say the same in fewer instructions: 4,035 to 4,091 on 3.12 and 3.13, for the first of them.
 PYTHON = 1.0 if sys.version_info < (3, 12) else 0.91
@@ -100,7 +102,7 @@ def cost(kind):
     async def main():
         async with Redlock(simulation.urls, fencing=fencing) as redlock:
             if kind in WANTS_ANSWERS:
-                redlock.on_event(hear, answers=WANTS_ANSWERS[kind])
+                redlock.on_event(hear, node_replies=WANTS_ANSWERS[kind])
             for i in range(WARM_UP):
                 await use(redlock, f"warm:{i}")
             await asyncio.sleep(1)
@@ -129,7 +131,7 @@ def verdict(kind, counted):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_costs_what_it_did(kind):
-    """Within 30 % above and 20 % below."""
+    """Within 20 % above and 20 % below."""
     counted = cost(kind)
     print(f"{kind}: {counted} instructions, recorded {RECORDED[kind]}")
     assert verdict(kind, counted) is None, verdict(kind, counted)
@@ -153,7 +155,7 @@ EACH = 3
 """Instructions of an iteration."""
 
 
-@pytest.mark.parametrize(("factor", "caught"), [(1.2, False), (1.35, True)])
+@pytest.mark.parametrize(("factor", "caught"), [(1.1, False), (1.25, True)])
 def test_a_lock_that_becomes_dearer_is_caught(factor, caught, monkeypatch):
     """With work put into the library that does nothing but cost."""
     usual = cost("pair")

@@ -15,6 +15,8 @@ from benchmarks import goals, store
 from benchmarks.report import Report, brief, short
 from benchmarks.scenarios import SCENARIOS, Figure
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -18,6 +18,8 @@ from benchmarks.scenarios.holding import Renewals, Waiters
 from benchmarks.timing import DISTRIBUTION, latencies, quantile, together
 from benchmarks.worker import LOOP
 
+pytestmark = pytest.mark.thorough
+
 BOTH = ("floor", "ours")
 SECONDS = 0.03
 MAY_BE_NOTHING = {"errors", "commands", "memory", "cpu"}
@@ -86,6 +88,7 @@ def test_the_names_are_unique_and_the_sweeps_ordered():
     assert sweeps == {"tasks": [1, 10, 100, 1000], "nodes": [1, 3, 5, 7], "round trip": [1, 20]}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("name", "least"), [("rtt-20ms", 2.0), ("handover-20ms", 1.9)])
 def test_distance_is_real(results, name, least):
     """Nobody can acquire and release in less than two round trips, nor be told and acquire; and it is not three."""

@@ -4,6 +4,8 @@ It keeps no locks. Left alone it grants whatever it is asked for, so that one re
 """
 
 import asyncio
+import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -11,23 +13,29 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 import hiredis
+import redis
 
-from redlock_async._scripts import script
+from redlock_async._transport.commands import script
 
 SCRIPTS = (
     "fair_acquire", "fair_leave", "fair_ticket", "fair_wait", "latch_count", "latch_look", "mutex_acquire",
-    "mutex_extend", "mutex_force", "mutex_inspect", "mutex_release", "mutex_secure", "node_mark", "read_acquire",
-    "read_extend", "read_release", "read_secure", "semaphore_acquire", "semaphore_change", "semaphore_extend",
-    "semaphore_force", "semaphore_forget", "semaphore_inspect", "semaphore_retain", "semaphore_secure",
-    "semaphore_unchange", "write_acquire", "write_downgrade",
+    "mutex_extend", "mutex_force", "mutex_inspect", "mutex_release", "mutex_reassert",
+    "node_clock", "node_clocks", "node_record", "read_acquire", "read_extend", "read_release", "read_reassert",
+    "semaphore_acquire", "semaphore_change",
+    "semaphore_extend", "semaphore_force", "semaphore_forget", "semaphore_inspect", "semaphore_retain",
+    "semaphore_reassert", "semaphore_restore", "write_acquire", "write_downgrade",
 )  # fmt: skip
 NAMES = {script(name).sha: name for name in SCRIPTS}
+STUB_IDS = tuple(f"stub-{number}" for number in range(10))
+"""The ids of their data, which the nodes of `grow_old` know."""
+
+COUNTER = itertools.count()
 EXTENDS = {"mutex_extend": 1, "read_extend": 3, "semaphore_extend": 2}
 """How many keys there are for each state in the reply."""
 
 HANDSHAKE = (
-    "HELLO", "CLIENT SETINFO", "CLIENT SETNAME", "CLIENT ID", "INFO server", "INFO replication", "DELIFEQ", "DELEX",
-    "CLIENT TRACKING", "SCRIPT LOAD", "node_mark",
+    "HELLO", "CLIENT SETNAME", "CLIENT SETINFO", "CLIENT ID", "CLIENT KILL", "INFO server", "INFO replication",
+    "INFO persistence", "EVALSHA", "DELIFEQ", "DELEX", "CLIENT TRACKING", "SCRIPT LOAD", "node_record",
 )  # fmt: skip
 """What the library and redis-py ask before a server is a node."""
 
@@ -77,7 +85,15 @@ class Stub:
     connections: int = 0
     spoilt: int = 0
     run_id: str = field(default_factory=lambda: os.urandom(20).hex())
-    born: int = field(default_factory=lambda: time.time_ns() // 1000 - 10**12)
+    id: str = field(default_factory=lambda: STUB_IDS[next(COUNTER) % len(STUB_IDS)])
+    """The id of its data."""
+    longest_ttl: int = 10_000
+    heard: dict[str, None] = field(default_factory=dict)
+    """The ids of which it was told."""
+    charter: bytes = b""
+    """The configuration of which it was told first."""
+    beside: tuple[str, ...] = ()
+    """The other nodes of the set that `grow_old` has recorded, with `stubs` of it."""
     met: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the first reply was spoilt."""
     url: str = ""
@@ -150,34 +166,63 @@ class Stub:
             return b"%3\r\n" + b"".join(map(bulk, ("server", "redis", "version", "8.0.0", "proto"))) + number(3)
         if name == "INFO server":
             return bulk(f"redis_version:8.0.0\r\nrun_id:{self.run_id}\r\nredis_mode:standalone\r\n")
-        if name == "TIME":
-            return array(bulk(now // 10**6), bulk(now % 10**6))
-        if name == "node_mark":
-            marks = (now, self.born, 10_000, self.born)  # as many as it is asked for, and the time
-            return array(*map(number, marks[: int(words[2]) + 1]))
+        if name == "node_clock":
+            return number(now)
+        if name == "node_record":
+            self.longest_ttl = max(self.longest_ttl, *map(int, words[10:11]), 0)
+            self.heard |= dict.fromkeys(each.decode() for each in (self.id.encode(), *words[14::2]))
+            known = charter(self.beside, "stub") if self.beside else b""
+            self.charter = self.charter or known or b"".join(words[12:13])
+            return record(now, self.id, ttl_ms=self.longest_ttl, heard=self.heard, charter=self.charter)
         if name == "fair_ticket":
             return number(now)
         if name == "mutex_release":
             return number(int(words[2]))
         if name in EXTENDS:
             return array(*[number(1)] * (int(words[2]) // EXTENDS[name]))
-        if name.endswith("_acquire"):
-            after = {"fair_acquire": 5, "read_acquire": 6, "semaphore_acquire": 7}.get(
-                name
-            )  # where the candidate is not the last word
-            return number(int(words[-1] if after is None else words[after + int(words[2])]))
-        return number(1)
+        return shown(name, now)
+
+
+def shown(name, now):
+    """A reply that says what the clock shows, such as a grant of the token that was proposed."""
+    if name.endswith("_acquire"):
+        return number(-now)
+    if name == "node_clocks":
+        return array(number(now), array())
+    if name == "TIME":
+        return array(bulk(str(now // 10**6)), bulk(str(now % 10**6)))
+    return number(1)
+
+
+def record(now, own, *, ttl_ms=10_000, origin="joined", grace_ms=0, heard=(), age=10**12, standing="a", charter=b""):
+    """The record of a node: by default it has voted for long, and so have those of which it has heard."""
+    own_part = (
+        number(now),
+        bulk(own),
+        number(ttl_ms),
+        bulk(origin),
+        bulk(""),
+        number(grace_ms),
+        bulk(charter),
+        bulk(""),
+    )
+    others = (part for each in heard for part in (bulk(each), number(now - age), bulk(standing)))
+    return array(*own_part, *others)
 
 
 REPLIES = {
+    "INFO": bulk("maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n"),
     "INFO replication": bulk("role:master\r\n"),
+    "INFO persistence": bulk("aof_enabled:1\r\n"),
     "DELEX": b"-ERR unknown command 'DELEX'\r\n",
     "SET": OK,
     "CLIENT ID": number(7),
+    "CLIENT KILL": number(0),
     "CLIENT SETINFO": OK,
     "CLIENT SETNAME": OK,
     "CLIENT TRACKING": OK,
     "SCRIPT LOAD": bulk("f" * 40),
+    "EVALSHA": b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
     "CONFIG GET": b"%1\r\n" + bulk("save") + bulk(""),
     "mutex_inspect": array(bulk("0" * 32 + ":somebody"), number(1000)),
     "semaphore_inspect": array(bulk("2"), array(number(0), bulk("0" * 32 + ":somebody"), number(1000))),
@@ -191,11 +236,11 @@ def called(words):
     """The name of a command: its script's, or its first words."""
     first = words[0].decode().upper()
     if first == "EVALSHA":
-        return NAMES[words[1]]
+        return NAMES.get(words[1], "EVALSHA")
     if first == "EVAL":
         return NAMES[sha1(words[1], usedforsecurity=False).hexdigest().encode()]
     if first == "INFO":
-        return f"INFO {words[1].decode()}"
+        return " ".join(["INFO", *(word.decode() for word in words[1:])])
     return f"{first} {words[1].decode().upper()}" if first in {"CLIENT", "SCRIPT", "CONFIG"} else first
 
 
@@ -239,7 +284,7 @@ ERRORS = (
     "IOERR error or timeout reading to target instance",
     "NOTREADY Not ready",
     "STALE it was stale",
-    "PERMITS it is in use with permits=2, and this was to be permits=3",
+    "PERMITS it is already in use with permits=2, but permits=3 was requested",
     "DENIED Redis is running in protected mode because protected mode is enabled",
     "SURPRISE an error of a server that is not written yet",
     "lower case and without any code",
@@ -389,3 +434,25 @@ SPOILS = {
 def closing(spoil):
     """The same, and then the connection is closed."""
     return lambda right: replace(spoil(right), then="close")
+
+
+def charter(urls, place):
+    """The text by which a node knows that it is this one of a stub and these nodes: any stub is the same one."""
+    labels = " ".join(("stub", *(url.removeprefix("redis://") for url in urls)))
+    return f"0 {(len(urls) + 1) // 2 + 1} {labels} @ {place}".encode()
+
+
+def grow_old(urls, *others, beside=()):
+    """Make nodes look as if they had voted for an hour, and so had every stub and those others.
+
+    Those `beside` a stub form a set with any stub that says so.
+    """
+    ids = [f"node-{number}" for number, _ in enumerate(urls)]
+    heard = {f"node:{each}": f"{time.time_ns() // 1000 - 3600 * 10**6} a" for each in (*ids, *STUB_IDS, *others)}
+    for own, url in zip(ids, urls, strict=True):
+        with contextlib.closing(redis.Redis.from_url(url)) as client:
+            server = client.info("server")["run_id"]
+            client.delete("redlock-async:node")
+            known = {"charter": charter(beside, url.removeprefix("redis://"))} if url in beside else {}
+            record = {"id": own, "server": server, "origin": "joined", **known, **heard}
+            client.hset("redlock-async:node", mapping=record)

@@ -1,4 +1,4 @@
-"""Any value of any type as any argument: it works, or a ConfigurationError says at once which argument is wrong."""
+"""Any value as any argument either works or raises a ConfigurationError that names the argument."""
 
 import asyncio
 import base64
@@ -6,6 +6,7 @@ import contextlib
 import json
 import string
 import traceback
+import zlib
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from redlock_async import ConfigurationError, Lease, Redlock
-from redlock_async._lease import Phase
+from redlock_async._rules.lease_timing import Phase
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 SECRET = "hush-hush"  # noqa: S105 - looked for in every message
@@ -40,7 +41,7 @@ class Sealed:
 class Client(Redlock):
     """One that sends nothing."""
 
-    def _engine(self):
+    def _session(self):
         return Sealed()
 
 
@@ -125,13 +126,13 @@ def taken_or_refused(argument, call):
 
 OPTIONS = {
     "ttl": "ttl", "wait": "wait", "fencing": "fencing", "renew": "renew", "max_hold": "max_hold",
-    "hold_at_least": "hold_at_least",
+    "min_hold": "min_hold",
 }  # fmt: skip
 KINDS = {
     "lock": client,
-    "fair": client.fair,
-    "read": client.read,
-    "write": client.write,
+    "fair": client.fair_lock,
+    "read": client.read_lock,
+    "write": client.write_lock,
     "semaphore": lambda name, **options: client.semaphore(name, permits=2, **options),
     "locked": client.locked,
 }
@@ -139,7 +140,7 @@ KINDS = {
 
 @quick
 @given(option=st.sampled_from(sorted(OPTIONS)), kind=st.sampled_from(sorted(KINDS)), value=anything)
-@example("hold_at_least", "lock", 1e300)
+@example("min_hold", "lock", 1e300)
 @example("wait", "lock", 10**5000)
 @example("ttl", "locked", -1)
 @example("fencing", "lock", Lines())
@@ -151,7 +152,7 @@ def test_options_of_each_kind(option, kind, value):
 
 
 CONSTRUCTOR = ("ttl", "wait", "node_timeout", "retry_delay", "drift_factor", "fencing", "namespace", "owner",
-               "strict_restart")  # fmt: skip
+               "strict_restart", "quorum")  # fmt: skip
 
 
 @quick
@@ -160,6 +161,8 @@ CONSTRUCTOR = ("ttl", "wait", "node_timeout", "retry_delay", "drift_factor", "fe
 @example("retry_delay", 10**400)
 @example("drift_factor", Decimal("0.01"))
 @example("drift_factor", 10**5000)
+@example("quorum", 10**5000)
+@example("quorum", -(10**5000))
 @example("ttl", timedelta.max)
 @example("owner", "a\nb")
 def test_options_of_the_client(option, value):
@@ -167,7 +170,7 @@ def test_options_of_the_client(option, value):
 
     def make():
         made = Client(NODES, **{option: value})
-        made("x"), made.fair("x"), made.read("x"), made.write("x"), made.semaphore("x", permits=1)
+        made("x"), made.fair_lock("x"), made.read_lock("x"), made.write_lock("x"), made.semaphore("x", permits=1)
         made.latch("x", count=1)
 
     taken_or_refused(option, make)
@@ -181,8 +184,8 @@ def test_options_of_the_client(option, value):
 def test_names(name):
     """Of every kind, and of what operators ask."""
     calls = [
-        lambda: client(name), lambda: client("a", name), lambda: client.fair(name), lambda: client.read(name),
-        lambda: client.write(name), lambda: client.semaphore(name, permits=1), lambda: client.latch(name, count=1),
+        lambda: client(name), lambda: client("a", name), lambda: client.fair_lock(name), lambda: client.read_lock(name),
+        lambda: client.write_lock(name), lambda: client.semaphore(name, permits=1), lambda: client.latch(name, count=1),
         lambda: client.inspect(name), lambda: client.force_release(name),
     ]  # fmt: skip
     assert len({taken_or_refused("name", call) for call in calls}) == 1
@@ -206,17 +209,18 @@ def test_numbers_of_semaphores_and_latches(value):
 @example(-1)
 def test_what_is_given_with_each_call(value):
     """Before anything is sent."""
-    taken_or_refused("wait", lambda: client("x").acquire(value))
-    taken_or_refused("wait", lambda: client.read("x").acquire(wait=value))
-    taken_or_refused("wait", lambda: client.write("x").acquire(wait=value))
+    taken_or_refused("wait", lambda: client("x").acquire(wait=value))
+    taken_or_refused("wait", lambda: client.read_lock("x").acquire(wait=value))
+    taken_or_refused("wait", lambda: client.write_lock("x").acquire(wait=value))
     taken_or_refused("timeout", lambda: client.latch("x", count=1).wait(value))
     taken_or_refused("event", lambda: client.latch("x", count=1).count_down(value))
     taken_or_refused("on_event", lambda: Client(NODES).on_event(value))
 
-    async def reached(_ttl):
+    async def reached(_held, _ttl):
         raise Reached
 
-    lease = Lease(SimpleNamespace(ttl=1.0, drift_factor=0.01, extend=reached, phase=Phase.RELEASED))
+    held = SimpleNamespace(ttl=1.0, drift_factor=0.01, takeover_delay=0.0, phase=Phase.RELEASED)
+    lease = Lease(SimpleNamespace(registry=SimpleNamespace(extend=reached)), held)
     taken_or_refused("ttl", lambda: lease.extend(value))
 
 
@@ -274,17 +278,22 @@ def test_what_makes_the_lock_of_a_decorator(value):
     async def job(): ...
 
     if value is not None:
-        taken_or_refused("using", lambda: client.locked("x", using=value)(job))
+        taken_or_refused("factory", lambda: client.locked("x", factory=value)(job))
 
 
 def detached(**changes):
     """A text as `Lease.detach` writes it, but for these."""
     fields = {
         "kind": "lock", "names": ["x"], "details": {}, "token": "0" * 32 + ":me", "fence": 1, "ttl": 10.0,
-        "renew": True, "max_hold": None, "hold_at_least": 0.0, "retry_failed": False, "namespace": "", "until": 1.0,
-        "clock": None,
+        "renew": True, "max_hold": None, "min_hold": 0.0, "takeover_delay": 0.0, "retry_failed": False,
+        "namespace": "", "until": 1.0, "clock": None,
     } | changes  # fmt: skip
-    return "redlock1." + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
+    return sealed(json.dumps(fields).encode())
+
+
+def sealed(payload):
+    """A text with a right checksum, whatever it says."""
+    return f"redlock1.{zlib.crc32(payload):08x}" + base64.urlsafe_b64encode(payload).decode()
 
 
 json_values = st.recursive(
@@ -294,8 +303,8 @@ json_values = st.recursive(
     max_leaves=4,
 )  # fmt: skip
 FIELDS = (
-    "kind", "names", "details", "token", "fence", "ttl", "renew", "max_hold", "hold_at_least", "retry_failed",
-    "namespace", "until", "clock",
+    "kind", "names", "details", "token", "fence", "ttl", "renew", "max_hold", "min_hold", "takeover_delay",
+    "retry_failed", "namespace", "until", "clock",
 )  # fmt: skip
 
 
@@ -305,10 +314,10 @@ FIELDS = (
 @example({"fence": True}, "")
 @example({"fence": 10**400}, "")
 @example({"until": float("nan")}, "")
-@example({"until": float("inf")}, "redlock1.====")
-@example({"kind": "semaphore", "details": {"permits": True, "slots": [False]}}, "redlock1.W10=")
-@example({"kind": "semaphore", "details": {"permits": 10**400, "slots": [0]}}, "redlock1.bnVsbA==")
-@example({"kind": "read", "names": ["a", "b"]}, "redlock1." + base64.urlsafe_b64encode(b"[" * 100_000).decode())
+@example({"until": float("inf")}, "redlock1.00000000====")
+@example({"kind": "semaphore", "details": {"permits": True, "slots": [False]}}, sealed(b"[]"))
+@example({"kind": "semaphore", "details": {"permits": 10**400, "slots": [0]}}, sealed(b"null"))
+@example({"kind": "read", "names": ["a", "b"]}, sealed(b"[" * 100_000))
 def test_texts_of_leases(changes, text):
     """Whatever was done to one on its way here."""
     taken_or_refused("", lambda: client.attach(detached(**changes)))
@@ -401,7 +410,7 @@ def test_an_argument_that_cannot_be_shown():
         "name": lambda: client(Mute()),
         "renew": lambda: client("x", renew=Mute()),
         "ttl": lambda: Client(NODES, ttl=Mute()),
-        "wait": lambda: client("x").acquire(Mute()),
+        "wait": lambda: client("x").acquire(wait=Mute()),
         "permits": lambda: client.semaphore("x", permits=Mute()),
         "on_conflict": lambda: client.locked("x", on_conflict=Mute()),
         "template": lambda: client.locked(Mute())(asyncio.sleep),
@@ -418,9 +427,9 @@ def test_an_argument_that_cannot_be_shown():
 def test_a_wrong_number_of_arguments_is_a_type_error():
     """As for any function, and there only."""
     for call in (
-        client, lambda: client("x", nonsense=1), lambda: client.fair("x", "y"), client.read,
+        client, lambda: client("x", nonsense=1), lambda: client.fair_lock("x", "y"), client.read_lock,
         lambda: client.semaphore("x"), lambda: client.latch("x"), lambda: client.locked("x", nonsense=1),
-        Redlock, lambda: Redlock(NODES, 10), client.attach, lambda: client("x").acquire(1, 2),
+        Redlock, lambda: Redlock(NODES, 10), client.attach, lambda: client("x").acquire(1),
     ):  # fmt: skip
         with pytest.raises(TypeError) as caught:
             call()

@@ -12,9 +12,9 @@ FORMS = {
     "fenced": lambda redlock, name, ttl: redlock(name, ttl=ttl),
     "plain": lambda redlock, name, ttl: redlock(name, ttl=ttl, fencing=False),
     "several": lambda redlock, name, ttl: redlock(name, f"{name}:too", ttl=ttl),
-    "fair": lambda redlock, name, ttl: redlock.fair(name, ttl=ttl),
-    "write": lambda redlock, name, ttl: redlock.write(name, ttl=ttl),
-    "read": lambda redlock, name, ttl: redlock.read(name, ttl=ttl),
+    "fair": lambda redlock, name, ttl: redlock.fair_lock(name, ttl=ttl),
+    "write": lambda redlock, name, ttl: redlock.write_lock(name, ttl=ttl),
+    "read": lambda redlock, name, ttl: redlock.read_lock(name, ttl=ttl),
 }
 
 KINDS = {"fair": "fair", "write": "write", "read": "read"}

@@ -7,7 +7,9 @@ from itertools import pairwise
 import pytest
 from redis import Redis
 
-from redlock_async.testing import Hold, judge
+from redlock_async.testing import HeldInterval, check_history
+
+pytestmark = pytest.mark.thorough
 
 FORMS = ("fenced", "plain", "several", "fair", "write", "read")
 """As in ours.py."""
@@ -30,7 +32,7 @@ def contend(workers, counter, name, forms=FORMS):
         options = {"forms": forms} if client == "ours" else {}
         worker.tell("increment", name=name, counter=str(counter), count=INCREMENTS, ttl=TTL, **options)
     holds = [
-        Hold(NAME, f"{client} {number}", **hold)
+        HeldInterval(NAME, f"{client} {number}", **hold)
         for number, (client, worker) in enumerate(workers)
         for hold in worker.answer(patience=100 + INCREMENTS / 5)["holds"]
     ]
@@ -55,7 +57,7 @@ def test_no_increment_is_lost(client, form, hire, tmp_path):
     """Two of theirs and two of ours: nobody overlaps, nobody starves, and the counter is exact."""
     workers = [(name, hire(name)) for name in (client, "ours", client, "ours")]
     holds, expected = contend(workers, tmp_path / "counter", NAME, (form,))
-    assert judge(holds) == []
+    assert check_history(holds) == []
     assert int((tmp_path / "counter").read_text("ascii")) == expected
     assert hand_overs(holds) >= max(3, INCREMENTS // 10), "one library waited until the other was done"
     report(holds)
@@ -65,7 +67,7 @@ def test_no_increment_is_lost_among_all(hire, tmp_path):
     """Every library at once, and ours in every form in turn."""
     workers = [(name, hire(name)) for name in (*FOREIGN, "ours", "ours")]
     holds, expected = contend(workers, tmp_path / "counter", NAME)
-    assert judge(holds) == []
+    assert check_history(holds) == []
     assert int((tmp_path / "counter").read_text("ascii")) == expected
     report(holds)
 
@@ -76,8 +78,8 @@ def test_without_locks_increments_are_lost(client, hire, tmp_path):
     holds, expected = contend(workers, tmp_path / "counter", name=None)
     left = int((tmp_path / "counter").read_text("ascii"))
     assert left < expected
-    assert judge(holds) != []
-    print(f"{expected - left} of {expected} increments lost, {len(judge(holds))} overlaps")
+    assert check_history(holds) != []
+    print(f"{expected - left} of {expected} increments lost, {len(check_history(holds))} overlaps")
 
 
 def test_ours_is_refused_what_they_hold(theirs, ours):
@@ -201,7 +203,7 @@ def test_pottery_counts_with_ours_in_its_namespace(hire, tmp_path):
         (name, hire(name, **options)) for name, options in (("pottery", {}), ("ours", {"namespace": "redlock:"})) * 2
     ]
     holds, expected = contend(workers, tmp_path / "counter", NAME, ("fenced",))
-    assert judge(holds) == []
+    assert check_history(holds) == []
     assert int((tmp_path / "counter").read_text("ascii")) == expected
     assert hand_overs(holds) >= max(3, INCREMENTS // 10), "one library waited until the other was done"
     report(holds)

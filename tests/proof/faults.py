@@ -24,7 +24,7 @@ from faults_schedule import Schedule
 from faults_stage import Stage
 from redis.exceptions import RedisError
 
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 from redlock_async.testing import Violation
 
 
@@ -83,7 +83,7 @@ def schedule_limit():
 
 def findings(options, lives, log, schedule, counts, gap, grown, found, took):
     """All figures, by name."""
-    by_promise = Counter(violation.promise for violation in found)
+    by_promise = Counter(violation.invariant for violation in found)
     leases = [lease for life in lives for lease in life.leases.values()]
     cancelled = [seconds for life in lives for seconds in life.cancelled_after()]
     faults = Counter(entry["kind"] for entry in log if entry["what"] == "fault")

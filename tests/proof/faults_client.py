@@ -20,11 +20,12 @@ import sys
 import time
 from pathlib import Path
 
+import redis
 from faults_register import Register
 
 from redlock_async import LockLost, LockTimeout, QuorumUnavailable, Redlock
-from redlock_async._clock import now
-from redlock_async._contest import Contest
+from redlock_async._runtime.acquisition import Acquisition
+from redlock_async._transport.clock import now
 
 LONGEST_TTL = 3.0
 SHORTEST_TTL = 0.5
@@ -69,9 +70,9 @@ class Held:
     """A lease, as the history shows it."""
 
     def __init__(self, witness, kind, lease, **more):
-        self.witness, self.holding, self.names = witness, lease._holding, lease.names
+        self.witness, self.holding, self.names = witness, lease._held, lease.names
         self.id, self.until = witness.number(), self.holding.until
-        claim = self.holding.claim
+        claim = self.holding.kind
         slot = {"slots": claim.slots, "permits": claim.permits} if kind == "semaphore" else {}
         witness.held.add(self)
         told = {"id": self.id, "until": self.until, "kind": kind, "names": self.names, "fence": lease.fencing_token}
@@ -92,18 +93,22 @@ class Held:
 
 
 def note_who_queues(witness):
-    """From when on a fair waiter has its place on a majority: as many have refused it, and keep the place."""
-    pause, noted = Contest._pause, set()
+    """Note from when on a fair waiter is in the queue on a majority: as many have refused it, and keep its entry.
+
+    Who was cut off from a majority for as long as entries are kept asks without its entry at first, and keeps nothing.
+    """
+    pause, noted = Acquisition._wait_for_retry, set()
 
     async def queued(self):
         asking, kind = ASKING.get()
-        stored = kind == "fair" and self._claim.ticket is not None and len(self._round.holding) >= self._ground.needed
+        sent = kind == "fair" and self._attempt._id in self._round._command._arguments
+        stored = sent and len(self._round.refusals) >= self._context.quorum
         if stored and asking not in noted:
             noted.add(asking)
             witness.note("queued", id=asking)
         return await pause(self)
 
-    Contest._pause = queued
+    Acquisition._wait_for_retry = queued
 
 
 class Contender:
@@ -155,7 +160,7 @@ class Contender:
             return redlock(*chance.sample(NAMES, 2), **options), length
         if kind == "semaphore":
             return redlock.semaphore("s", permits=PERMITS, **options), length
-        return {"fair": redlock.fair, "read": redlock.read, "write": redlock.write}[kind](
+        return {"fair": redlock.fair_lock, "read": redlock.read_lock, "write": redlock.write_lock}[kind](
             "f" if kind == "fair" else "rw", **options
         ), length
 
@@ -209,7 +214,11 @@ class Contender:
             self.stop_until = 0.0
             os.kill(os.getpid(), signal.SIGSTOP)
         await asyncio.sleep(min(length, 0.02))
-        await self.register.write(name, fence, values)
+        try:
+            await self.register.write(name, fence, values)
+        except redis.ConnectionError as error:
+            # Nobody may wait for it any more: the register's connection ends with this process.
+            self.witness.note("error", kind=f"register: {error}")
         await asyncio.sleep(max(length - 0.02, 0))
 
     async def latch(self):

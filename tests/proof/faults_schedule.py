@@ -8,7 +8,7 @@ from faults_orphans import orphans
 from faults_register import Register
 from faults_verdict import SETTLED
 
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 from redlock_async.testing import Violation
 
 PATIENCE = 10.0
@@ -21,7 +21,16 @@ SERVERS = (
     *("pause", "kill", "restart", "flush", "out_of_memory"),
     *("max_clients", "client_pause", "client_kill", "script_flush"),
 )
-WIRES = ("cut", "black_hole", "drop_requests", "drop_replies", "hold", "hold_replies", "delay", "reset_mid_reply")
+WIRES = (
+    "cut",
+    "black_hole",
+    "drop_requests",
+    "drop_replies",
+    "stall_requests",
+    "stall_replies",
+    "delay",
+    "reset_mid_reply",
+)
 
 
 class Schedule:
@@ -110,7 +119,7 @@ class Schedule:
         """Each process loses another minority: two of them may have only one node in common."""
         for client in range(self.options.processes):
             lost = self.random.sample(range(self.options.nodes), self.options.nodes - self.stage.quorum)
-            fault = self.random.choice(("cut", "black_hole", "hold", "drop_replies"))
+            fault = self.random.choice(("cut", "black_hole", "stall_requests", "drop_replies"))
             for node in lost:
                 self.stage.wire(fault, node, [client])
 
@@ -210,7 +219,7 @@ class Schedule:
         await asyncio.sleep(SETTLED)  # what could not be released before is released on connecting again
         # Requests that arrive long after their own releases must not leave anything either.
         for node in self.random.sample(range(self.options.nodes), self.options.nodes - self.stage.quorum):
-            self.stage.wire("hold", node, list(range(self.options.processes)))
+            self.stage.wire("stall_requests", node, list(range(self.options.processes)))
         await asyncio.sleep(self.random.uniform(0.5, 1.0))
         await self.stage.heal()
         await asyncio.sleep(0.2)

@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 from redlock_async.testing import LocalCluster
 from redlock_async.testing._cluster import _proxy_before
 from redlock_async.testing._servers import _end_with_parent
@@ -101,7 +101,10 @@ class Client:
         if not self.history.exists():
             return
         with self.history.open("rb") as file:
-            file.seek(offset)
+            if offset:
+                # The size that was read may end within a line: a write that crosses a page is seen page by page.
+                file.seek(offset - 1)
+                file.readline()
             for line in file:
                 if line.endswith(b"\n"):
                     yield json.loads(line)

@@ -7,7 +7,7 @@ from itertools import product
 
 from faults_client import LONGEST_TTL, NAMES
 
-from redlock_async.testing import Hold, Violation, judge
+from redlock_async.testing import HeldInterval, Violation, check_history
 
 SETTLED = 1.0
 """Seconds after which a node that was healed counts as healthy: the longest pause between attempts to connect."""
@@ -74,7 +74,7 @@ class Life:
             if end > lease["at"]:
                 for name, slot in product(lease["names"], lease.get("slots", (None,))):
                     kind, permits = "lock" if lease["kind"] == "several" else lease["kind"], lease.get("permits", 1)
-                    yield Hold(name, self.owner, lease["at"], end, lease["fence"], kind, slot, permits)
+                    yield HeldInterval(name, self.owner, lease["at"], end, lease["fence"], kind, slot, permits)
 
     def away(self, since, until):
         """Seconds within that time for which the process was ready to run and did not: stopped, or others ran."""
@@ -167,7 +167,7 @@ def passed_over(lives, log):
 
 def judged(lives, killed, log):
     """All that is wrong with these histories."""
-    found = judge(hold for life in lives for hold in life.holds())
+    found = check_history(hold for life in lives for hold in life.holds())
     found += early_latches(lives)
     found += closed_again(lives, log)
     found += passed_over(lives, log)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = Path(__file__).with_name("faults.py")
 
 

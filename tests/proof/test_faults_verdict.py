@@ -33,7 +33,7 @@ def lease(number, begin, end, kind, name, **more):
 
 def promises(lives, log=()):
     """Which are broken."""
-    return {found.promise for found in verdict.judged(lives, {life.owner for life in lives}, list(log))}
+    return {found.invariant for found in verdict.judged(lives, {life.owner for life in lives}, list(log))}
 
 
 @pytest.mark.parametrize(("slots", "broken"), [([0], set()), ([0, 1], {"exclusion"})])

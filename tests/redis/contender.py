@@ -1,11 +1,11 @@
-"""One process of many that want one name: prints, as JSON, when each of its leases was held and with which fence."""
+"""One of several processes that contend for one name: prints as JSON when it held each lease, and with which token."""
 
 import asyncio
 import json
 import sys
 
 from redlock_async import Redlock
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 
 
 async def main(tasks, leases, urls):

@@ -1,11 +1,14 @@
-"""One process of many that queue for one name: starts the waiters it is told, and prints their leases as JSON."""
+"""One of several processes that queue for one name: starts waiters on request and prints their leases as JSON."""
 
 import asyncio
 import json
 import sys
 
+from tickets import DRAWN, drawn
+
 from redlock_async import Redlock
-from redlock_async._clock import now
+from redlock_async._kinds.fair import FairAttempt
+from redlock_async._transport.clock import now
 
 
 async def main(hold, leases, urls):
@@ -14,10 +17,10 @@ async def main(hold, leases, urls):
         async def waiter(number):
             for _ in range(leases):
                 asked = now()
-                async with redlock.fair("queued") as lease:
+                async with redlock.fair_lock("queued") as lease:
                     entered = now()
                     await asyncio.sleep(hold)
-                    ticket = lease._holding.claim.ticket
+                    ticket = DRAWN.pop(asyncio.current_task(), None)
                     held = [number, ticket, asked, entered, now(), lease.fencing_token]
                     print(json.dumps(held), flush=True)
 
@@ -29,4 +32,5 @@ async def main(hold, leases, urls):
 
 
 if __name__ == "__main__":
+    FairAttempt._draw_ticket = drawn
     asyncio.run(main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""One process of many that read and write one name: prints, as JSON, what it held when, with which fence."""
+"""One of several processes that read- and write-lock one name: prints its leases and their tokens as JSON."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 from redlock_async import Redlock
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 
 
 async def main(readers, writers, leases, urls):
@@ -17,7 +17,7 @@ async def main(readers, writers, leases, urls):
 
         async def worker(kind):
             for number in range(leases):
-                lock = (redlock.read if kind == "read" else redlock.write)("contended")
+                lock = (redlock.read_lock if kind == "read" else redlock.write_lock)("contended")
                 async with lock as lease:
                     entered = now()
                     await asyncio.sleep(chance.uniform(0, 0.002))

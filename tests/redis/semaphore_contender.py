@@ -1,4 +1,4 @@
-"""One process of many that want one semaphore for a time: prints, as JSON, when each of its leases was held.
+"""One of several processes that contend for a semaphore: prints as JSON when it held each lease.
 
 Each of its tasks wants as many slots as it is told.
 """
@@ -9,7 +9,7 @@ import random
 import sys
 
 from redlock_async import Redlock
-from redlock_async._clock import now
+from redlock_async._transport.clock import now
 
 
 async def main(permits, counts, seconds, hold, urls):
@@ -31,7 +31,7 @@ async def main(permits, counts, seconds, hold, urls):
                     entered = now()
                     waits[count] = max(waits[count], entered - asked)
                     await asyncio.sleep(hold * random.uniform(0.5, 1.5))
-                    slots = [key.decode() for key in lease._holding.claim.held_by(b"")]
+                    slots = [key.decode() for key in lease._held.kind.held_by(b"")]
                     held.append((entered, now(), slots, lease.fencing_token))
 
         await asyncio.gather(*(worker(count) for count in counts))

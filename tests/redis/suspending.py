@@ -1,4 +1,4 @@
-"""A coroutine under the eyes of a test, which acts at the very await that it names."""
+"""Run a coroutine step by step, so that a test can act at exactly the await that it names."""
 
 import types
 

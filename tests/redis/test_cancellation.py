@@ -1,4 +1,4 @@
-"""Cancelled anywhere, by anybody: prompt, still a cancellation, and no key left on any node."""
+"""A cancellation at any await is prompt, stays a cancellation, and leaves no key on any node."""
 
 import asyncio
 import time
@@ -121,6 +121,7 @@ async def test_acquire_on_a_connected_client(way, fencing, nodes, eyes, eventual
         assert await at_every_await(way, prepare, eyes, eventually) >= 1
 
 
+@pytest.mark.alone
 @pytest.mark.asyncio
 @each_way
 async def test_first_acquire_of_a_client(way, nodes, eyes, eventually):

@@ -13,18 +13,28 @@ import pytest
 import redis
 
 from redlock_async import Redlock
-from redlock_async.cli._doctor_checks import checked
+from redlock_async.cli._doctor_checks import run_checks
 from redlock_async.cli._doctor_probe import examine
 from redlock_async.cli.doctor import PREFIX
 from redlock_async.testing import LocalCluster
+from redlock_async.testing._raw import clear_nodes
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("embedded")]
 
 HOST = "127.0.0.1"
 SECRET = "hush-hush"  # noqa: S105 - looked for in everything that can be seen
 PROGRAM = [sys.executable, "-m", "redlock_async", "doctor"]
-UNFIT = {"independent", "role", "mode", "quorum", "eviction"}
-"""What the contract makes unfit."""
+UNFIT = {"independent", "role", "mode", "quorum", "eviction", "clocks"}
+"""The checks whose failure makes a cluster unfit."""
+
+CLOCK = rb"\A:(\d{16})\r\n"
+"""The reply to node_clock.lua."""
+
+RECORD = rb"\A(\*\d+\r\n:)\d{16}(\r\n\$)"
+"""The node's clock in the reply to node_record.lua, and what is around it."""
+
+IDENTITY = ("independent", "role", "mode", "replicas", "versions")
+"""The checks that only INFO answers."""
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -33,7 +43,7 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 def serve():
     """A function that starts that many servers with those arguments and returns their URLs."""
     with contextlib.ExitStack() as stack:
-        yield lambda nodes, *args: stack.enter_context(LocalCluster(nodes, server_args=args)).urls
+        yield lambda nodes, *args: stack.enter_context(LocalCluster(nodes, server_args=args, new_cluster=True)).urls
 
 
 @pytest.fixture
@@ -44,14 +54,14 @@ def connect():
 
 
 @pytest.fixture
-def aged(serve, connect):
-    """A function that starts durable servers which have kept their data for an hour."""
+def aged(serve):
+    """A function that starts durable servers, which have voted for an hour with those that it started before."""
+    ports = []
 
     def start(nodes, *args):
         urls = serve(nodes, *DURABLE, *args)
-        since = round((time.time() - 3600) * 1e6)
-        for url in urls:
-            connect(url).mset({"redlock-async:born": since, "redlock-async:founded": since})
+        ports.extend(int(url.rpartition(":")[2]) for url in urls)
+        clear_nodes(ports, "", round((time.time() - 3600) * 1e6))
         return urls
 
     return start
@@ -60,7 +70,7 @@ def aged(serve, connect):
 async def examined(urls, **environ):
     """The checks by their names."""
     given = {f"REDLOCK_{name}": value for name, value in environ.items()}
-    checks = checked(await examine({"REDLOCK_NODES": ",".join(urls), **given}, PREFIX))
+    checks = run_checks(await examine({"REDLOCK_NODES": ",".join(urls), **given}, PREFIX))
     found = {each.check: each for each in checks}
     assert len(found) == len(checks)
     assert {each.check for each in checks if each.level == "failure"} <= UNFIT
@@ -74,7 +84,7 @@ def wrong(checks):
 
 
 def label(url):
-    """What a master is called."""
+    """The label of a node."""
     return re.sub(r"^redis://(.*@)?", "", url)
 
 
@@ -83,37 +93,50 @@ def label(url):
 
 @pytest.mark.asyncio
 async def test_nothing_is_wrong_with_a_cluster_as_it_should_be(aged, connect, eventually):
-    """And nothing is left on it but the marks of the library."""
+    """And it is left as it was."""
     urls = aged(3)
+    before = [connect(url).hgetall("redlock-async:node") for url in urls]
     checks = await examined(urls)
     assert wrong(checks) == {}
-    marks = {"redlock-async:born", "redlock-async:founded", "redlock-async:longest-ttl"}
-    await eventually(lambda: all(set(connect(url).keys()) == marks for url in urls))
+    assert checks["age"].found == "every node has kept its data for longer than the ttl"
+    await eventually(lambda: [connect(url).keys() for url in urls] == [["redlock-async:node"]] * 3)
+    assert [connect(url).hgetall("redlock-async:node") for url in urls] == before
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_wrong_with_a_cluster_that_was_never_used(serve, connect, eventually):
+    """Nor does the look at it leave a trace."""
+    urls = serve(3, *DURABLE)
+    checks = await examined(urls)
+    assert wrong(checks) == {}
+    assert checks["age"].found == "no lock has been acquired on these nodes yet"
+    await eventually(lambda: [connect(url).keys() for url in urls] == [[]] * 3)
 
 
 @pytest.mark.asyncio
 async def test_a_namespace_is_kept_to(aged, connect, eventually):
-    """An ACL may allow no other key; and the marks of another namespace are not touched."""
+    """An ACL may allow no other key; and the record of another namespace is not touched."""
     urls = aged(3)
     checks = await examined(urls, NAMESPACE="app:")
-    assert wrong(checks) == {"age": "warning"}
-    marks = {f"{namespace}redlock-async:{mark}" for namespace in ("", "app:") for mark in ("born", "founded")}
-    await eventually(lambda: all(set(connect(url).keys()) == {*marks, "app:redlock-async:longest-ttl"} for url in urls))
+    assert wrong(checks) == {}
+    await eventually(lambda: [connect(url).keys() for url in urls] == [["redlock-async:node"]] * 3)
 
 
 @pytest.mark.asyncio
 async def test_a_ttl_of_hours_is_found(aged, connect):
-    """Somebody took seconds for milliseconds, once; the masters remember it until they are told to forget."""
+    """A client once passed milliseconds as seconds; the nodes remember it until the key is deleted."""
     urls = aged(3)
     async with Redlock(urls) as redlock, redlock("x", ttl=30_000):
         pass
     checks = await examined(urls)
     assert checks["ttl"].level == "warning"
-    assert "somebody uses 8 h" in checks["ttl"].found
-    assert "DEL redlock-async:longest-ttl" in checks["ttl"].remedy
+    assert "the longest ttl in use is 8 h" in checks["ttl"].found
+    assert "HDEL redlock-async:node ttl" in checks["ttl"].remedy
     for url in urls:
-        connect(url).delete("redlock-async:longest-ttl")
-    assert "the longest that anybody uses is 10.0 s" in (await examined(urls))["ttl"].found
+        connect(url).hdel("redlock-async:node", "ttl")
+    async with Redlock(urls) as redlock, redlock("x"):
+        pass
+    assert "the longest ttl in use is 10.0 s" in (await examined(urls))["ttl"].found
 
 
 # -- what makes it unfit -----------------------------------------------------------------------------------------------
@@ -142,7 +165,7 @@ async def test_one_address_given_twice_is_found(aged):
 
 @pytest.mark.asyncio
 async def test_a_replica_is_found(aged, serve):
-    """And named, with how to make it a master."""
+    """The label of the replica, and how to promote it."""
     urls = aged(2)
     (replica,) = serve(1, "--replicaof", *urls[0].removeprefix("redis://").split(":"))
     checks = await examined([*urls, replica])
@@ -176,33 +199,33 @@ async def test_a_policy_that_evicts_is_found(aged, memory, policy, level):
 
 
 @pytest.mark.asyncio
-async def test_masters_that_are_down_are_named_and_too_many_of_them_are_no_quorum(aged):
+async def test_nodes_that_are_down_are_named_and_too_many_of_them_are_no_quorum(aged):
     """One of three is a warning."""
     urls, dead = aged(2), "redis://127.0.0.1:1"
     checks = await examined([*urls, dead])
     assert wrong(checks) == {"reached": "warning", "quorum": "warning"}
     assert checks["reached"].nodes == [label(dead)]
     assert "cannot be reached" in checks["reached"].found
-    assert checks["reached"].remedy.endswith("locks go on without it as long as a quorum is there")
+    assert checks["reached"].remedy.endswith("locks work as long as a quorum of the others does")
     checks = await examined([urls[0], dead, "redis://127.0.0.1:2"])
     assert checks["quorum"].level == "failure"
-    assert checks["quorum"].found.endswith("no lock can be had")
-    assert checks["reached"].remedy.endswith("it counts as failed, and no lock can be had meanwhile")
-    assert checks["rights"].level == checks["cleaned up"].level == "unknown"
-    assert "nothing was tried" in checks["cleaned up"].found
+    assert checks["quorum"].found.endswith("no lock can be acquired")
+    assert checks["reached"].remedy.endswith("it counts as failed, and no lock can be acquired")
+    assert checks["kinds"].level == checks["cleaned up"].level == "unknown"
+    assert "no test keys were written" in checks["cleaned up"].found
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_said_of_masters_that_all_are_down():
-    """Whatever could not be seen is unknown, not well."""
+async def test_nothing_is_said_of_nodes_that_all_are_down():
+    """A fact that could not be read is unknown, not ok."""
     checks = await examined([f"redis://127.0.0.1:{port}" for port in (1, 2, 3)])
     assert {name for name, each in checks.items() if each.level == "ok"} == {"number"}
-    assert not any("locks go on" in (each.remedy or "") for each in checks.values())
+    assert not any("locks work" in (each.remedy or "") for each in checks.values())
 
 
 @pytest.mark.asyncio
 async def test_a_wrong_password_is_named_and_not_shown(aged, serve):
-    """As the reason why a master cannot be used."""
+    """As the reason why a node cannot be used."""
     (locked,) = serve(1, "--requirepass", "another")
     checks = await examined([*aged(2), locked.replace("redis://", f"redis://:{SECRET}@")])
     assert "invalid username-password pair" in checks["reached"].found
@@ -233,17 +256,17 @@ async def test_weak_persistence_is_found(aged, arguments, said):
 
 @pytest.mark.asyncio
 async def test_a_node_without_its_data_is_found(aged, serve):
-    """It is held out of the vote, and that is said with how long."""
+    """The node is quarantined, and the report says why."""
     urls = [*aged(2), *serve(1, *DURABLE)]
     checks = await examined(urls)
     assert wrong(checks) == {"age": "warning", "quorum": "warning"}
     assert checks["age"].nodes == [label(urls[2])]
-    assert "votes again in" in checks["age"].found
+    assert "it has no data: it votes when" in checks["age"].found
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("nodes", [1, 2, 4])
-async def test_a_number_of_masters_that_wastes_some_is_found(aged, nodes):
+async def test_a_number_of_nodes_that_wastes_some_is_found(aged, nodes):
     """And one is no redundancy."""
     checks = await examined(aged(nodes))
     assert checks["number"].level == "warning"
@@ -254,17 +277,25 @@ async def test_a_number_of_masters_that_wastes_some_is_found(aged, nodes):
 @pytest.mark.parametrize(
     ("rights", "levels", "said"),
     [
-        ("-client|tracking", {"waking": "warning"}, "poll"),
-        ("-zadd", {"rights": "warning"}, "no fair locks, no read-write locks"),
-        ("-scan", {"rights": "warning"}, "no listing locks"),
-        ("-getset", {"rights": "warning", "quorum": "warning"}, "no locks"),
-        ("-eval -evalsha", {"reached": "warning", "quorum": "warning"}, "ACL lacks a right"),
-        ("-config", {"eviction": "unknown", "persistence": "unknown"}, "may not be asked"),
-        ("-info", dict.fromkeys(("independent", "role", "mode", "versions"), "unknown"), "may not be asked"),
+        ("-client|tracking", {"waking": "warning", "commands": "warning"}, "poll"),
+        ("-zadd", {"kinds": "warning"}, "no fair locks, no read-write locks"),
+        ("-scan", {"kinds": "warning"}, "no listing locks"),
+        ("-getset", {"kinds": "warning", "quorum": "warning"}, "no locks"),
+        ("-eval -evalsha", {"reached": "warning", "quorum": "warning"}, "ACL lacks a permission"),
+        ("-config", {"persistence": "unknown"}, "aof: whether each lock is on disk"),
+        ("-info", {"commands": "warning", **dict.fromkeys(IDENTITY, "unknown")}, ""),
+        (
+            "-info -config",
+            {"commands": "warning", "eviction": "warning", **dict.fromkeys((*IDENTITY, "persistence"), "unknown")},
+            "",
+        ),
+        ("-hset", {"kinds": "warning", "quorum": "warning"}, "no locks"),
+        ("-client|kill", {"commands": "warning"}, "no CLIENT KILL (a command that was stuck"),
+        ("-client|setinfo", {}, ""),
     ],
 )
 async def test_rights_that_are_missing_are_found(aged, connect, rights, levels, said):
-    """What cannot be done for want of them is tried, one master at a time; the others have them."""
+    """The doctor tries each operation on each node; only one node lacks the right."""
     urls = aged(3)
     connect(urls[2]).execute_command("ACL", "SETUSER", "jo", "on", f">{SECRET}", "~*", "&*", "+@all", *rights.split())
     checks = await examined([*urls[:2], urls[2].replace("redis://", f"redis://jo:{SECRET}@")])
@@ -276,7 +307,7 @@ async def test_rights_that_are_missing_are_found(aged, connect, rights, levels, 
 
 
 @pytest.mark.asyncio
-async def test_a_master_that_is_far_is_found():
+async def test_a_node_that_is_far_is_found():
     """Its round trip is a large part of node_timeout."""
     async with LocalCluster(3, proxied=True, server_args=DURABLE) as cluster:
         cluster.delay(1, 0.025)
@@ -317,18 +348,45 @@ async def test_a_clock_that_is_off_is_found(aged):
     urls = aged(3)
 
     def later(found):
-        return b"*2\r\n$10\r\n%d\r\n" % (int(found[1]) + 90)
+        return b":%d\r\n" % (int(found[1]) + 3 * 10**6)
 
-    async with rewriting(urls[0], rb"\*2\r\n\$10\r\n(\d{10})\r\n", later) as off:
+    async with rewriting(urls[0], CLOCK, later) as off:
         checks = await examined([off, *urls[1:]])
     assert wrong(checks) == {"clocks": "warning"}
     assert checks["clocks"].nodes == [label(off)]
-    assert "+90.0 s" in checks["clocks"].found
+    assert "+3.0 s" in checks["clocks"].found
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("seconds", "ttl"), [(90, "10"), (1, "1")])
+async def test_clocks_that_differ_by_more_than_half_the_ttl_make_a_cluster_unfit(aged, seconds, ttl):
+    """After a node has lost its data, fencing tokens could decrease."""
+    urls = aged(3)
+
+    def later(found):
+        return b":%d\r\n" % (int(found[1]) + seconds * 10**6)
+
+    async with rewriting(urls[0], CLOCK, later) as off:
+        checks = await examined([off, *urls[1:]], TTL=ttl)
+    assert checks["clocks"].level == "failure"
+    assert label(off) in checks["clocks"].nodes
+    assert "more than half of the longest ttl" in checks["clocks"].found
+
+
+@pytest.mark.asyncio
+async def test_a_clock_in_the_year_2300_makes_a_cluster_unfit(aged):
+    """The node is not used, and it is said why."""
+    urls = aged(3)
+    async with rewriting(urls[0], RECORD, rb"\g<1>10413792000000000\2") as off:
+        checks = await examined([off, *urls[1:]])
+    assert wrong(checks) == {"reached": "warning", "quorum": "warning", "clocks": "failure"}
+    assert "beyond the year 2200" in checks["reached"].found
+    assert checks["clocks"].nodes == [label(off)]
 
 
 @pytest.mark.asyncio
 async def test_different_versions_are_found(aged):
-    """Each is named with its masters."""
+    """Each version with its nodes."""
     urls = aged(3)
 
     def older(found):
@@ -341,7 +399,7 @@ async def test_different_versions_are_found(aged):
 
 
 @pytest.mark.asyncio
-async def test_keys_that_cannot_be_removed_are_told(aged, connect):
+async def test_keys_that_cannot_be_removed_are_reported(aged, connect):
     """With how to find them."""
     urls = aged(3)
     for url in urls:
@@ -363,7 +421,7 @@ def doctor(urls, *arguments, **more):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env={**kept, "REDLOCK_NODES": ",".join(urls), **more},
     )
 
@@ -375,11 +433,19 @@ def test_the_report_has_a_line_for_each_check_and_a_verdict(aged):
     assert (done.returncode, done.stderr) == (0, "")
     *checks, empty, verdict = done.stdout.splitlines()
     assert (empty, verdict) == ("", "fit for locks, 1 warning")
-    assert len(checks) == 16
+    assert len(checks) == 18
     assert [line for line in checks if not line.startswith("ok ")] == [
         line for line in checks if line.startswith("warning  persistence") and line.endswith("appendfsync always")
     ]
     assert "\x1b" not in done.stdout
+
+
+def test_nodes_may_be_given_on_lines_of_their_own(aged):
+    """REDLOCK_NODES from a file, with a comment, as every other client reads it."""
+    urls = aged(3)
+    done = doctor([], REDLOCK_NODES="\n".join(["# ours", *urls]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 of 3 nodes can be used" in done.stdout
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -23,17 +23,17 @@ import redis
 
 from redlock_async import LockLost, Redlock
 from redlock_async.cli import COMMANDS, completion, parser
+from redlock_async.cli._messages import short_cause
 from redlock_async.cli._node_view import sparkline
 from redlock_async.cli._table import Column, table
-from redlock_async.cli._terminal import HIDE_CURSOR, SHOW_CURSOR, Span, columns_of, cut, rendered
-from redlock_async.cli._words import trouble
+from redlock_async.cli._terminal import HIDE_CURSOR, SHOW_CURSOR, Span, display_width, render, truncate
 
 pytestmark = pytest.mark.redis
 
 PROGRAM = [sys.executable, "-m", "redlock_async"]
 ORPHAN = "f" * 32 + ":gone"
 ESCAPE = "\x1b"
-PATIENCE = 20
+PATIENCE = 120
 
 
 def environment(urls, **more):
@@ -90,7 +90,7 @@ class Terminal:
             assert select.select([self.primary], [], [], left)[0], f"{pattern!r} is not in\n{self.text}"
             try:
                 data = os.read(self.primary, 65_536)
-            except OSError:  # how Linux says that nobody has it open any more
+            except OSError:  # how Linux reports that the other end is closed
                 data = b""
             assert data, f"{pattern!r} is not in\n{self.text}"
             self.text += data.decode()
@@ -110,7 +110,7 @@ class Terminal:
 
 
 def lines_of(text):
-    """What is seen of each line."""
+    """The visible text of each line."""
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip("\r") for line in text.split("\n")]
 
 
@@ -179,7 +179,7 @@ def test_names_are_cut_to_the_terminal(nodes):
 
 
 DOWN = [f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)]
-"""Masters that are not there."""
+"""Nodes that are down."""
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ DOWN = [f"redis://jo:hush-hush@127.0.0.1:{port}" for port in (1, 2, 3)]
     ids=" ".join,
 )
 def test_without_a_quorum_each_ends_with_69(command):
-    """And names the masters, not the passwords; in the same few words."""
+    """The message names the nodes, not the passwords, with the same short causes."""
     done = tool(DOWN, *command)
     assert done.returncode == 69
     said = done.stdout if command == ["status"] else done.stderr
@@ -201,7 +201,7 @@ def test_without_a_quorum_each_ends_with_69(command):
     assert "Traceback" not in done.stderr
 
 
-def test_json_has_all_that_is_known_of_a_master_that_is_down():
+def test_json_has_all_that_is_known_of_a_node_that_is_down():
     """Also what words for people leave out."""
     done = tool(DOWN, "status", "--json")
     assert all("Connect call failed" in node["error"] for node in json.loads(done.stdout)["nodes"])
@@ -236,14 +236,14 @@ def test_json_has_all_that_is_known_of_a_master_that_is_down():
                 "",
                 "no connection within 0.25 s",
                 "Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006).",
-                "NOAUTH: the server wants a password: put it in the node's URL",
+                "NOAUTH: the server requires a password. Add it to the node's URL",
             )
         ],
     ],
 )
-def test_the_trouble_of_a_master_in_short(text, words):
-    """What its address is stands before it already; what tells faults apart stays."""
-    assert trouble(text) == words
+def test_the_trouble_of_a_node_in_short(text, words):
+    """Without the address, which the message already has, but with everything that distinguishes causes."""
+    assert short_cause(text) == words
 
 
 @pytest.mark.parametrize("columns", [50, 80])
@@ -275,7 +275,7 @@ def test_without_nodes_each_ends_with_2(command):
 
 @pytest.mark.asyncio
 async def test_what_is_known_of_a_name_is_broken_between_words(nodes):
-    """What belongs to a title stays to the right of it."""
+    """Continuation lines are indented below the value."""
     async with Redlock(nodes, owner="web-1") as redlock, redlock("x", ttl=30) as lease:
         terminal = Terminal(nodes, ["inspect", "x"], 80)
         assert await asyncio.to_thread(terminal.ended) == 0
@@ -288,6 +288,7 @@ async def test_what_is_known_of_a_name_is_broken_between_words(nodes):
     assert lines[first][12:] + " " + lines[first + 1][12:] == f"5/5, 3 are needed: {', '.join(labels)}"
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     "command",
     [
@@ -306,7 +307,7 @@ async def test_what_is_known_of_a_name_is_broken_between_words(nodes):
     ids=" ".join,
 )
 def test_a_closed_stdout_is_no_traceback(nodes, command):
-    """Nobody reads, from the beginning (`>&-`) or at the end (`| head -0`)."""
+    """Stdout is closed from the start (`>&-`), or later (`| head -0`)."""
     for url in nodes:
         with redis.Redis.from_url(url) as client:
             client.set("x", ORPHAN, px=60_000)
@@ -323,40 +324,40 @@ def test_a_closed_stdout_is_no_traceback(nodes, command):
         env=environment(nodes),
     )  # fmt: skip
     os.close(writer)
-    # argparse overlooks that nobody reads its help, where that is not buffered (PYTHONUNBUFFERED).
+    # argparse ignores a closed pipe when it prints its help unbuffered (PYTHONUNBUFFERED).
     assert done.returncode in {128 + signal.SIGPIPE, 0 if "--help" in command else None}
     assert b"Traceback" not in done.stderr
 
 
 def test_a_command_that_is_misspelt_is_guessed():
     """The one that is nearest, or all there are."""
-    for word, said in (("stauts", "did you mean 'status'?"), ("zzz", "there are run, locks, inspect")):
+    for word, said in (("stauts", "did you mean 'status'?"), ("zzz", "the commands are run, acquire, renew")):
         done = tool([], word, "--json")
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"there is no command {word!r}: {said}" in done.stderr
+        assert f"unknown command {word!r}: {said}" in done.stderr
 
 
-def test_a_command_without_the_dashes_before_it_is_told_of_them():
+def test_a_missing_double_dash_is_explained():
     """`run NAME CMD` is what one tries first."""
     done = tool([], "run", "name", "true")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: redlock-async run [options] NAME -- CMD")
-    assert done.stderr.endswith("unrecognized arguments: true; what is to be run stands behind `--`\n")
+    assert done.stderr.endswith("unrecognized arguments: true; write `--` before the command to run\n")
 
 
-def test_masters_may_be_given_in_front_of_the_command(nodes):
-    """As one tries first. Those behind it come before them, and both before the environment."""
-    nobody = ["redis://127.0.0.1:1"]
+def test_nodes_may_be_given_in_front_of_the_command(nodes):
+    """The command's option overrides the one before the command, and both override the environment."""
+    down = ["redis://127.0.0.1:1"]
     given = ",".join(nodes)
     for words in (["--nodes", given, "status"], [f"--nodes={given}", "status"], ["--no", given, "status", "--json"]):
-        done = tool(nobody, *words)
+        done = tool(down, *words)
         assert (done.returncode, done.stderr) == (0, "")
-    assert tool(nobody, "--nodes", given, "run", "x", "--", "echo", "ran", "--").stdout == "ran --\n"
-    assert tool(nobody, "--nodes", *nobody, "status", "--nodes", given).returncode == 0
-    assert tool(nodes, "--nodes", *nobody, "status").returncode == 69
+    assert tool(down, "--nodes", given, "run", "x", "--", "echo", "ran", "--").stdout == "ran --\n"
+    assert tool(down, "--nodes", *down, "status", "--nodes", given).returncode == 0
+    assert tool(nodes, "--nodes", *down, "status").returncode == 69
     for words, said in (
-        ([given, "up"], "redlock-async up: error: --nodes in front of the command gives the masters"),
-        ([given, "completion", "bash"], "redlock-async completion: error: --nodes in front of the command"),
+        ([given, "up"], "redlock-async up: error: --nodes before the command gives the URLs of nodes"),
+        ([given, "completion", "bash"], "redlock-async completion: error: --nodes before the command"),
         ([given, "stauts"], "did you mean 'status'?"),
         ([given], "required: COMMAND"),
         (["status"], "required: COMMAND"),
@@ -378,10 +379,10 @@ def test_without_a_command_there_is_help():
 
 
 @pytest.mark.asyncio
-async def test_permits_are_told_and_changed(nodes):
-    """Also while slots are held; lowering waits for those beyond, and the exit status says so."""
+async def test_permits_are_shown_and_changed(nodes):
+    """Also while slots are held; a lower number is rejected while slots beyond it are held."""
     done = await meanwhile(nodes, "permits", "gpu")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpu is no semaphore that is in use\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no semaphore named gpu is in use\n")
     async with Redlock(nodes, owner="web-1") as redlock, redlock.semaphore("gpu", permits=3, count=3) as lease:
         assert lease.slots == (0, 1, 2)
         done = await meanwhile(nodes, "permits", "gpu")
@@ -393,58 +394,58 @@ async def test_permits_are_told_and_changed(nodes):
             done = await meanwhile(nodes, "permits", "gpu", "2")
             assert (done.returncode, done.stdout) == (75, "")
             assert "web-1" in done.stderr
-            assert done.stderr.endswith("by `redlock-async release gpu --force`, which frees all its slots\n")
+            assert "`redlock-async release gpu --force`, which frees all its slots" in done.stderr
             assert "force_release" not in done.stderr
     for number, status in (("0", 2), ("many", 2), ("2", 0)):
         done = await meanwhile(nodes, "permits", "gpu", number)
         assert (done.returncode, done.stdout) == (status, "" if status else "2 permits, 0 in use\n")
 
 
-def test_masters_that_did_not_hear_of_a_number_are_named(cluster):
-    """The library tells them when they are back, but the command has ended by then."""
+def test_nodes_that_did_not_hear_of_a_number_are_named(cluster):
+    """The library would tell them on reconnect, but the command has ended by then."""
     cluster.pause(4)
-    for change in (("4",), ("--forget",)):
+    for change in (("4",), ("--reset",)):
         done = tool(cluster.urls, "permits", "gpu", *change)
         assert done.returncode == 0
         label = cluster.urls[4].removeprefix("redis://")
-        assert f"{label} did not answer, and may have another number: say it again when all are back" in done.stderr
+        assert (
+            f"{label} did not answer and may have another number for gpu; repeat the command when all nodes are up"
+            in done.stderr
+        )
 
 
-def test_a_number_set_for_a_name_that_nobody_uses_is_told_of_and_can_be_forgotten(nodes):
+def test_a_number_set_for_a_name_that_is_unused_is_reported_and_can_be_reset(nodes):
     """The name may be misspelt."""
-    stands = (
-        "The number was set, and stands for whoever will use that name, until it is forgotten: "
-        "redlock-async permits gpi --forget\n"
-    )
+    stands = "The number stays set for all future clients; to remove it: redlock-async permits gpi --reset\n"
     done = tool(nodes, "permits", "gpi", "4")
     assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
-    assert done.stderr == f"gpi: nobody uses it at the moment. {stands}"
+    assert done.stderr == f"gpi: no client uses it at the moment. {stands}"
     done = tool(nodes, "permits", "gpi")
     assert (done.returncode, done.stdout) == (0, "4 permits, 0 in use\n")
     assert done.stderr == f"gpi: no slot of it is held. {stands}"
     done = tool(nodes, "permits", "gpi", "--json")
     assert json.loads(done.stdout) == {"permits": 4, "in_use": 0, "set": True}
-    done = tool(nodes, "permits", "gpi", "4", "--forget")
+    done = tool(nodes, "permits", "gpi", "4", "--reset")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--forget: not allowed with argument NUMBER" in done.stderr
-    done = tool(nodes, "permits", "gpi", "--forget", "--json")
+    assert "--reset: not allowed with argument NUMBER" in done.stderr
+    done = tool(nodes, "permits", "gpi", "--reset", "--json")
     assert (done.returncode, json.loads(done.stdout)["set"]) == (0, False)
-    assert done.stderr == "forgot that gpi was set to 4 permits: it has the number that its users give\n"
+    assert done.stderr == "gpi is no longer set to 4 permits: clients may pass another number\n"
     assert tool(nodes, "run", "gpi", "--semaphore", "2", "--", "true").returncode == 0
-    done = tool(nodes, "permits", "gpi", "--forget")
+    done = tool(nodes, "permits", "gpi", "--reset")
     assert (done.returncode, done.stdout) == (1, "2 permits, 0 in use\n")
-    assert done.stderr == "no number was set for gpi: there is nothing to forget\n"
+    assert done.stderr == "no number is set for gpi: there is nothing to reset\n"
 
 
 @pytest.mark.asyncio
-async def test_a_number_is_forgotten_while_slots_are_held(nodes):
-    """It says that another can be used only when none is."""
+async def test_a_number_is_reset_while_slots_are_held(nodes):
+    """The message says that another number must wait until no slot is held."""
     async with Redlock(nodes) as redlock:
         await redlock.change_permits("gpu", 3)
         async with redlock.semaphore("gpu", permits=3):
-            done = await meanwhile(nodes, "permits", "gpu", "--forget")
+            done = await meanwhile(nodes, "permits", "gpu", "--reset")
             assert (done.returncode, done.stdout) == (0, "3 permits, 1 in use\n")
-            assert done.stderr.endswith("that its users give once no slot of it is held\n")
+            assert done.stderr.endswith("clients may pass another number as soon as no slot of it is held\n")
             done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
             assert done.returncode == 2
         done = await meanwhile(nodes, "run", "gpu", "--semaphore", "2", "--", "true")
@@ -456,7 +457,7 @@ async def test_a_number_is_forgotten_while_slots_are_held(nodes):
 
 @pytest.mark.parametrize(("arguments", "said"), [([], "--force"), (["--force"], "--yes")])
 def test_release_refuses_without_force_and_does_not_ask_a_pipe(nodes, arguments, said):
-    """With 2, and how it can be had."""
+    """Exit status 2, and the option to add."""
     done = tool(nodes, "release", "x", *arguments, stdin="y\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
@@ -464,7 +465,7 @@ def test_release_refuses_without_force_and_does_not_ask_a_pipe(nodes, arguments,
 
 @pytest.mark.asyncio
 async def test_release_by_force_cancels_the_holders_body(nodes):
-    """It says whose it was; a second time there is nobody."""
+    """It shows the holder; the second time the name is not held."""
     async with Redlock(nodes, owner="web-1") as redlock:
         inside = asyncio.Event()
 
@@ -482,28 +483,31 @@ async def test_release_by_force_cancels_the_holders_body(nodes):
         with pytest.raises(LockLost):
             await asyncio.wait_for(holding, 5)
     done = tool(nodes, "release", "x", "--force", "--yes")
-    assert (done.returncode, done.stderr) == (1, "nobody holds x\n")
+    assert (done.returncode, done.stderr) == (1, "x is not held\n")
 
 
 @pytest.mark.asyncio
 async def test_a_latch_is_not_released(nodes):
-    """It is told what it is, and how another round is had; a lock of the same name is released all the same."""
+    """The message explains latches; a lock of the same name is released anyway."""
     async with Redlock(nodes) as redlock:
         await redlock.latch("lat", count=2).count_down("one")
         done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
         assert (done.returncode, done.stdout) == (1, "")
-        assert re.fullmatch(r"lat is a latch, which nobody holds: .* for \d+ h yet, .* generation: .*\n", done.stderr)
+        assert re.fullmatch(
+            r"lat is a latch, which has no holder .* deleted in \d+ h\. .* another generation of the latch\n",
+            done.stderr,
+        )
         await redlock("lat", renew=False).acquire()
         done = await meanwhile(nodes, "release", "lat", "--force", "--yes")
         assert done.stderr.endswith("released lat\n")
         done = await meanwhile(nodes, "release", "nothing", "--force", "--yes")
-        assert (done.returncode, done.stderr) == (1, "nobody holds nothing\n")
+        assert (done.returncode, done.stderr) == (1, "nothing is not held\n")
         assert await redlock.latch("lat", count=2).remaining() == 1
 
 
 @pytest.mark.asyncio
 async def test_release_asks_on_a_terminal(nodes):
-    """Nothing happens without a yes, nor when somebody else has it by then."""
+    """Nothing is released without a yes, or if the name has a new holder by then."""
     async with Redlock(nodes, owner="web-1") as redlock:
         lease = await redlock("x").acquire()
         question = r"Release x\? .* \[y/N\] "
@@ -530,17 +534,17 @@ async def test_release_asks_on_a_terminal(nodes):
             passed.append(asyncio.run_coroutine_threadsafe(another(), loop).result(5))
 
         status, text = await asyncio.to_thread(answered, "y\n", hand_over)
-        assert (status, "changed hands" in text) == (1, True)
+        assert (status, "has a new holder" in text) == (1, True)
         status, text = await asyncio.to_thread(answered, "y\n")
         assert (status, "released x" in text) == (0, True)
-        await asyncio.wait_for(passed[0].wait_lost(), 5)
+        await asyncio.wait_for(passed[0].wait_until_lost(), 5)
 
 
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-def test_status_shows_every_master(cluster):
-    """What is wrong with one is below the table; JSON has all there is."""
+def test_status_shows_every_node(cluster):
+    """Problems are below the table; JSON has all fields."""
     cluster.kill(1)
     done = tool(cluster.urls, "status")
     assert (done.returncode, done.stderr) == (0, "")
@@ -549,25 +553,25 @@ def test_status_shows_every_master(cluster):
     assert list(rows) == labels
     assert [rows[label][1] for label in labels] == ["votes", "down", "votes", "votes", "votes"]
     assert f"  {labels[1]}: cannot be reached" in done.stdout.splitlines()
-    assert done.stdout.splitlines()[-1] == "4 of 5 masters vote, 3 are needed: 1 more may fail"
+    assert done.stdout.splitlines()[-1] == "4 of 5 nodes vote, 3 are needed: 1 more may fail"
     found = json.loads(tool(cluster.urls, "status", "--json").stdout)
-    assert (found["voting"], found["needed"], found["quorum"]) == (4, 3, True)
+    assert (found["voting"], found["quorum"], found["has_quorum"]) == (4, 3, True)
     assert [node["up"] for node in found["nodes"]] == [True, False, True, True, True]
 
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_watch_redraws_in_place_and_leaves_the_terminal_clean(cluster, columns):
-    """What happens meanwhile is told; it follows the window's size, and any signal ends it."""
+    """It lists events, follows the window's size, and ends on any signal."""
     terminal = Terminal(cluster.urls, ["status", "--watch", "--interval", "0.1"], columns)
-    terminal.read_until(r"5 of 5 masters vote, 3 are needed: 2 more may fail")
+    terminal.read_until(r"5 of 5 nodes vote, 3 are needed: 2 more may fail")
     cluster.kill(0)
-    terminal.read_until(r"4 of 5 masters vote")
+    terminal.read_until(r"4 of 5 nodes vote")
     terminal.read_until(r"\d\d:\d\d:\d\d  (\x1b\[\d+m)+127\.0\.0\.1:\d+ went down")
     cluster.restart(0)
-    terminal.read_until(r"held out for 9\.\d s: it came back without its data|127\.0\.0\.1:\d+ is back")
+    terminal.read_until(r"is quarantined for 9\.\d s: it restarted without its data|127\.0\.0\.1:\d+ is back")
     assert max(map(len, lines_of(terminal.text))) < columns
     assert ("eviction" in terminal.text) is (columns == 200)
-    assert "latency before" in terminal.text
+    assert "latency history" in terminal.text
     terminal.resize(60, 10)
     terminal.text, before = "", terminal.text
     terminal.read_until(r"\x1b\[9A")  # of ten rows the last is the cursor's
@@ -579,19 +583,19 @@ def test_watch_redraws_in_place_and_leaves_the_terminal_clean(cluster, columns):
 
 
 def test_suspended_it_leaves_the_shell_its_cursor(cluster):
-    """Ctrl-Z shows it again, and `fg` draws anew, below what was there."""
+    """Ctrl-Z shows the cursor, and `fg` draws a new frame below the shell's output."""
     terminal = Terminal([], [], 120, 40, program=["bash", "--norc", "--noprofile", "-i"])
     command = shlex.join([*PROGRAM, "status", "--watch", "--interval", "0.1"])
     terminal.type(f"PS1='$ '; export REDLOCK_NODES={','.join(cluster.urls)}; {command}\n")
-    terminal.read_until("5 of 5 masters vote")
+    terminal.read_until("5 of 5 nodes vote")
     terminal.type("\x1a")
     terminal.read_until(r"Stopped")
     assert terminal.text.rindex(SHOW_CURSOR) > terminal.text.rindex(HIDE_CURSOR)
     terminal.text = ""
     terminal.type("fg\n")
-    terminal.read_until("5 of 5 masters vote")
+    terminal.read_until("5 of 5 nodes vote")
     hidden = terminal.text.index(HIDE_CURSOR)
-    assert not re.search(r"\x1b\[\d+A", terminal.text[hidden : terminal.text.index("5 of 5 masters vote")])
+    assert not re.search(r"\x1b\[\d+A", terminal.text[hidden : terminal.text.index("5 of 5 nodes vote")])
     terminal.type("\x03")
     terminal.read_until(re.escape(SHOW_CURSOR))
     terminal.type("exit $?\n")
@@ -651,7 +655,7 @@ def scripts(tmp_path_factory):
 
 
 def run_shell(shell, *arguments):
-    """What that shell prints; skipped where it is not installed."""
+    """The output of that shell; skipped if it is not installed."""
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}")
     done = subprocess.run(
@@ -722,7 +726,7 @@ def test_every_command_and_option_is_in_the_completions(scripts, shell):
 @pytest.mark.parametrize("width", [10, 20, 30, 60, None])
 def test_a_table_fits_by_leaving_out_and_cutting_what_may_be(width):
     """The first column stays to the last."""
-    columns = (Column("name", least=6), Column("spare", spare=2), Column("more", right=True, spare=1))
+    columns = (Column("name", min_width=6), Column("spare", drop=2), Column("more", right=True, drop=1))
     rows = [(Span("n" * 20), Span("s" * 10), Span("1"))]
     lines = ["".join(span.text for span in line) for line in table(columns, rows, width)]
     assert lines[0].startswith("name")
@@ -735,20 +739,28 @@ def test_a_table_fits_by_leaving_out_and_cutting_what_may_be(width):
 @pytest.mark.parametrize("width", [17, 40])
 def test_columns_stand_below_each_other_whatever_is_in_them(name, width):
     """Characters of two columns, of one, and of none; cut between two characters."""
-    columns = (Column("name", least=6), Column("kind"), Column("n", right=True))
+    columns = (Column("name", min_width=6), Column("kind"), Column("n", right=True))
     rows = [(Span(each), Span("lock"), Span(each[:1])) for each in (name, "plain", name * 3)]
     drawn = ["".join(span.text for span in line) for line in table(columns, rows, width)]
-    starts = {columns_of(line[: line.rindex("lock")]) for line in drawn[1:]}
-    assert starts == {columns_of(drawn[0].partition("kind")[0])}
-    assert {columns_of(line) for line in drawn} == {columns_of(drawn[0])}
-    assert columns_of(drawn[0]) <= width
-    assert rendered([Span(name * 30, "red")], width, colours=False, plain=False) == cut(name * 30, width)
-    assert width - 1 <= columns_of(cut(name * 30, width)) <= width
+    starts = {display_width(line[: line.rindex("lock")]) for line in drawn[1:]}
+    assert starts == {display_width(drawn[0].partition("kind")[0])}
+    assert {display_width(line) for line in drawn} == {display_width(drawn[0])}
+    assert display_width(drawn[0]) <= width
+    assert render([Span(name * 30, "red")], width, colours=False, plain=False) == truncate(name * 30, width)
+    assert width - 1 <= display_width(truncate(name * 30, width)) <= width
 
 
 def test_the_columns_of_a_character():
     """As wcwidth(3) has them."""
-    assert [columns_of(text) for text in ("abc", "注文", "🔒", "e\u0301", "\uff46", "é", "")] == [3, 4, 2, 1, 2, 1, 0]
+    assert [display_width(text) for text in ("abc", "注文", "🔒", "e\u0301", "\uff46", "é", "")] == [
+        3,
+        4,
+        2,
+        1,
+        2,
+        1,
+        0,
+    ]
 
 
 def test_a_sparkline_shows_what_did_not_answer():

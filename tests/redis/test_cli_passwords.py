@@ -1,4 +1,4 @@
-"""No password is seen in the list of processes, nor in what a command says, however the masters were given."""
+"""Passwords appear neither in the list of processes nor in messages, however the nodes are given."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.redis
 
 PROGRAM = [sys.executable, "-m", "redlock_async"]
 SCRIPT = [str(Path(sys.executable).parent / "redlock-async")]
-PATIENCE = 20
+PATIENCE = 120
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def secret():
 
 @pytest.fixture
 def guarded(cluster, secret):
-    """The URLs of five masters that let nobody in without it. It is not among the servers' own arguments."""
+    """The URLs of five nodes that require the password, which is not among the servers' own arguments."""
     for url in cluster.urls:
         with redis.Redis.from_url(url) as client:
             client.config_set("requirepass", secret)
@@ -40,8 +40,8 @@ def environment(**more):
 
 
 def is_seen(text):
-    """Whether it is in what anybody can read of any process, from `ps` or from /proc, where there is one."""
-    # What others have in their arguments is not shown when a test fails.
+    """Whether every user can read the text from `ps`, or from /proc if there is one."""
+    # Returns a boolean, so that a failing test does not print the arguments of other processes.
     listed = subprocess.run(["/bin/ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True).stdout
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended since
@@ -77,6 +77,7 @@ FORMS = {
 }
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("program", [PROGRAM, SCRIPT], ids=["module", "script"])
 @pytest.mark.parametrize("in_front", [False, True], ids=["behind", "in front"])
@@ -96,7 +97,7 @@ def test_the_list_of_processes_has_no_password_while_a_command_runs(guarded, sec
 @pytest.mark.parametrize(
     ("words", "begun"),
     [
-        (["status", "--watch", "--interval", "0.1"], r"5 of 5 masters vote"),
+        (["status", "--watch", "--interval", "0.1"], r"5 of 5 nodes vote"),
         (["bench", "--seconds", "2"], r"round trip"),
     ],
 )
@@ -109,11 +110,11 @@ def test_nor_while_others_do(guarded, secret, words, begun):
 
 
 def test_nor_of_the_processes_of_the_demo(secret, tmp_path):
-    """They do not even know the masters of the caller's own environment."""
+    """They do not get the nodes of the caller's own environment."""
     urls = f"redis://:{secret}@127.0.0.1:1"
     words = ["demo", "--processes", "2", "--increments", "40"]
     with running(*words, REDLOCK_NODES=urls, TMPDIR=str(tmp_path)) as process:  # it is killed, and leaves its files
-        while "now they do the same under the lock" not in (line := process.stdout.readline()):
+        while "now with the lock" not in (line := process.stdout.readline()):
             assert line, process.stderr.read()
         below = {process.pid}
         for _ in range(2):
@@ -142,14 +143,14 @@ def test_what_is_given_as_an_argument_is_for_this_process_alone(guarded, secret)
     assert given.stdout.count("pipe:") == without.stdout.count("pipe:")
 
 
-def test_a_run_inside_a_run_finds_the_masters_of_its_caller(guarded):
+def test_a_run_inside_a_run_finds_the_nodes_of_its_caller(guarded):
     """A script under a lock may take another one."""
     done = tool("run", "outer", "--", *PROGRAM, "run", "inner", "--", "echo", "ran", REDLOCK_NODES=guarded)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
-def test_signals_files_and_numbers_survive_the_new_beginning(guarded):
-    """Who waits for the process, or has it ignore a signal, sees no other."""
+def test_signals_files_and_the_process_id_survive_the_restart(guarded):
+    """Process id, ignored signals and open files survive the restart."""
     line = "trap '' HUP; exec \"$@\" 3<<'END'\nthree\nEND\n"
     look = "kill -HUP $$; cat <&3; echo $PPID"
     words = ["run", "job", "--nodes", guarded, "--", "sh", "-c", look]
@@ -162,16 +163,16 @@ def test_signals_files_and_numbers_survive_the_new_beginning(guarded):
 
 
 @pytest.mark.parametrize("separator", ["\n", ",", ",\n", " , "])
-def test_masters_are_read_from_a_file(guarded, tmp_path, separator):
+def test_nodes_are_read_from_a_file(guarded, tmp_path, separator):
     """One a line or with commas, with comments and empty lines; the argument goes before the environment."""
-    file = tmp_path / "masters"
+    file = tmp_path / "nodes"
     file.write_text(f"# ours\n\n{separator.join(guarded.split(','))}\n")
     done = tool("status", "--nodes", f"@{file}", REDLOCK_NODES="redis://127.0.0.1:1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("5 of 5 masters vote, 3 are needed: 2 more may fail\n")
+    assert done.stdout.endswith("5 of 5 nodes vote, 3 are needed: 2 more may fail\n")
 
 
-def test_masters_are_read_from_another_program(guarded, secret):
+def test_nodes_are_read_from_another_program(guarded, secret):
     """From a keeper of passwords, for instance, by `@<(...)` of bash; the command does not have that file."""
     words = " ".join([*PROGRAM, "run", "job", "--nodes", "@<(printenv GIVEN)", "--", "sh", "-c", "'ls /dev/fd/; cat'"])
     with running(words, program=["bash", "-c"], GIVEN=guarded) as process:
@@ -186,13 +187,13 @@ def test_masters_are_read_from_another_program(guarded, secret):
     ("content", "said"),
     [
         (None, "No such file or directory"),
-        ("", "there is no URL in it"),
-        ("# redis://127.0.0.1:1\n", "there is no URL"),
+        ("", "the file contains no URL"),
+        ("# redis://127.0.0.1:1\n", "the file contains no URL"),
     ],
 )
-def test_a_file_without_masters_is_wrong_usage(tmp_path, content, said):
+def test_a_file_without_nodes_is_wrong_usage(tmp_path, content, said):
     """It is named."""
-    file = tmp_path / "masters"
+    file = tmp_path / "nodes"
     if content is not None:
         file.write_text(content)
     done = tool("status", "--nodes", f"@{file}")
@@ -203,6 +204,7 @@ def test_a_file_without_masters_is_wrong_usage(tmp_path, content, said):
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -225,8 +227,11 @@ def test_messages_about_wrong_usage_quote_no_password(secret, words):
     assert secret not in done.stderr
 
 
-def test_more_masters_than_a_pipe_holds_are_wrong_usage(secret):
+def test_more_nodes_than_a_pipe_holds_are_wrong_usage(secret):
     """With what to do; no cluster has as many."""
     done = tool("status", "--nodes", ",".join(f"redis://:{secret}@10.0.{n // 250}.{n % 250}" for n in range(2_000)))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "redlock-async: too many URLs for an argument: give them in a file, --nodes @FILE\n"
+    assert done.stderr == (
+        "redlock-async: the URLs given with --nodes are too long for an argument; "
+        "write them to a file and pass --nodes @FILE\n"
+    )

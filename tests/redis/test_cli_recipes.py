@@ -1,4 +1,7 @@
-"""The recipes in docs/cli.md are executed as cron, systemd, a kubelet and a shell would execute them."""
+"""The recipes in docs/cli-recipes.md are executed as cron, systemd, a kubelet and a shell would execute them.
+
+The commands on the other pages about the command line are only parsed.
+"""
 
 import asyncio
 import configparser
@@ -15,10 +18,10 @@ import yaml
 
 from redlock_async import Redlock
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.thorough, pytest.mark.redis]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
+PAGE = "\n".join((ROOT / "docs" / name).read_text("utf-8") for name in ("cli.md", "run.md", "cli-recipes.md"))
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 SHELL = [text for language, text in BLOCKS if language == "sh"]
 PROMPTED = [
@@ -26,7 +29,7 @@ PROMPTED = [
 ]
 APP = "/srv/app"
 NAME = "nightly-report"
-PATIENCE = 30
+PATIENCE = 120
 
 
 def block(language, text):
@@ -52,7 +55,7 @@ def executable(path, lines):
 
 
 def runs(app):
-    """What the report has noted."""
+    """The lines that the report has written."""
     file = app / "ran"
     return file.read_text().splitlines() if file.exists() else []
 
@@ -118,12 +121,12 @@ def crontab(app, urls):
 
 
 def test_cron_runs_it_on_one_machine(nodes, app):
-    """Two start at the same minute: neither complains, and the report was made once, for today."""
+    """Two start at the same minute: the report is made once, for today, and cron has nothing to send by mail."""
     environ, command = crontab(app, nodes)
     done = [executed(["/bin/sh", "-c", command], environ, cwd="/") for _ in range(2)]
     assert [each.returncode for each in done] == [0, 0]
     assert [each.stdout for each in done] == ["it was me\n", ""]
-    assert done[0].stderr == ""
+    assert [each.stderr for each in done] == ["", ""]
     (line,) = runs(app)
     assert re.fullmatch(rf"ran {NAME} for \d{{4}}-\d\d-\d\d", line)
 
@@ -232,12 +235,12 @@ def test_the_deploy_script_rolls_out(deploy):
 
 
 @pytest.mark.asyncio
-async def test_the_deploy_script_says_who_is_at_it(nodes, deploy):
+async def test_the_deploy_script_shows_who_is_deploying(nodes, deploy):
     """And does not roll out."""
     async with held(nodes, "deploy:shop"):
         done = await asyncio.to_thread(deploy, "echo rolled out")
     assert (done.returncode, done.stdout) == (75, "")
-    assert "another deployment has been at it" in done.stderr
+    assert "another deployment is still running" in done.stderr
     assert "another-machine" in done.stderr.partition("another deployment")[2]
 
 
@@ -257,4 +260,4 @@ def test_the_deploy_script_heeds_the_doctor(nodes, deploy):
     """A server under two names is nothing to rely on: it does not even begin."""
     done = deploy("echo rolled out", [nodes[0], nodes[1], nodes[0].replace("127.0.0.1", "localhost")])
     assert (done.returncode, done.stdout) == (1, "")
-    assert "unfit for locks (independent)" in done.stderr
+    assert re.search(r"unfit for locks \(.*\bindependent\b", done.stderr), done.stderr

@@ -1,4 +1,4 @@
-"""docker/entrypoint.sh with a real server: a node that lost its data starts late, every other one at once."""
+"""docker/entrypoint.sh with a real server: a node that lost its data starts late, all others at once."""
 
 import contextlib
 import os

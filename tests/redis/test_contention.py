@@ -1,4 +1,4 @@
-"""Many tasks of many processes on one name: never two holders at once, and fences in the order of holding."""
+"""Many tasks and processes contend for one name: never two holders at once, and tokens increase with each holder."""
 
 import json
 import subprocess

@@ -10,24 +10,24 @@ from redlock_async import LockTimeout, Redlock
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("using", "most"),
+    ("factory", "most"),
     [
         (None, 1),
-        (lambda redlock: redlock.fair, 1),
-        (lambda redlock: redlock.write, 1),
-        (lambda redlock: redlock.read, 6),
+        (lambda redlock: redlock.fair_lock, 1),
+        (lambda redlock: redlock.write_lock, 1),
+        (lambda redlock: redlock.read_lock, 6),
         (lambda redlock: partial(redlock.semaphore, permits=3), 3),
     ],
     ids=["plain", "fair", "write", "read", "semaphore"],
 )
-async def test_every_kind_of_lock(using, most, nodes, eyes):
+async def test_every_kind_of_lock(factory, most, nodes, eyes):
     """As many run at once as that kind lets in, all come through, and nothing is left."""
     inside = highest = 0
     async with Redlock(nodes) as one, Redlock(nodes) as other:
         jobs = []
         for redlock in (one, other):
 
-            @redlock.locked("job:{kind}", using=using and using(redlock))
+            @redlock.locked("job:{kind}", factory=factory and factory(redlock))
             async def job(kind):
                 nonlocal inside, highest
                 inside += 1
@@ -46,13 +46,13 @@ async def test_every_kind_of_lock(using, most, nodes, eyes):
 @pytest.mark.asyncio
 async def test_conflicts_of_another_kind(nodes):
     """Skipped or raised as with the plain lock: a reader in the way of a writer."""
-    async with Redlock(nodes) as redlock, redlock.read("prices"):
+    async with Redlock(nodes) as redlock, redlock.read_lock("prices"):
 
-        @redlock.locked("prices", using=redlock.write, on_conflict="skip")
+        @redlock.locked("prices", factory=redlock.write_lock, on_conflict="skip")
         async def skips():
             return 1
 
-        @redlock.locked("prices", using=redlock.write, on_conflict="raise")
+        @redlock.locked("prices", factory=redlock.write_lock, on_conflict="raise")
         async def raises():
             return 1
 
@@ -68,7 +68,8 @@ async def test_once_a_period_among_clients_that_tick_together(nodes, eyes):
 
     async def machine(number):
         async with Redlock(nodes) as redlock:
-            await redlock.status()
+            async with redlock("warm"):
+                pass
 
             @redlock.once("report:{tenant}", every=1)
             async def report(tenant):

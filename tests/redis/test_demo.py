@@ -22,10 +22,11 @@ from types import SimpleNamespace
 import pytest
 
 from redlock_async.cli import COMMANDS, demo
-from redlock_async.cli._demo_record import GUARDED, JOURNAL, Hold, Journal, Record, Tally
+from redlock_async.cli._demo_record import GUARDED, JOURNAL, FileCounter, HeldInterval, Journal, Record
 from redlock_async.cli._terminal import Screen, Span, bar
+from redlock_async.testing._servers import free_ports
 
-pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("embedded")]
+pytestmark = [pytest.mark.thorough, pytest.mark.redis, pytest.mark.usefixtures("embedded")]
 
 PROGRAM = [sys.executable, "-m", "redlock_async"]
 SMALL = ["demo", "--processes", "2", "--increments", "10"]
@@ -45,7 +46,7 @@ def check_last_lines(lines):
 
 
 def descendants(pid):
-    """The commands of the processes below that one, by their ids."""
+    """The command lines of all descendants of a process, by process id."""
     command = ["/bin/ps", "-A", "-ww", "-o", "pid=,ppid=,args="]  # -ww: else $COLUMNS cuts the command lines
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
@@ -110,6 +111,7 @@ def check_all_gone(below, folder):
 # -- demo --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_demo_in_a_pipe_counts_right(tmp_path):
     """Plain lines, the story in them, the right count, and updates lost without the lock."""
     with started(*SMALL, folder=tmp_path) as process:
@@ -118,12 +120,13 @@ def test_demo_in_a_pipe_counts_right(tmp_path):
     assert ESCAPE not in out
     lines = out.splitlines()
     check_last_lines(lines)
-    assert "fencing tokens: 20, each greater than the one before" in lines
-    for event in ("killed master 2", "froze master 4", "resumed master 4", "restarted master 2", "is held out"):
+    assert "fencing tokens: 20, each greater than the previous one" in lines
+    for event in ("killed node 2", "froze node 4", "resumed node 4", "restarted node 2", "is quarantined"):
         assert event in out, f"{event!r} is not in\n{out}"
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("columns", [80, 200])
 def test_demo_on_a_terminal_draws_in_place_and_restores_the_cursor(columns):
     """A frame is redrawn, no line is broken by the edge, and the terminal is as before."""
@@ -145,7 +148,7 @@ def test_demo_on_a_terminal_draws_in_place_and_restores_the_cursor(columns):
     assert re.search(r"\x1b\[\d+A", out), "it was never redrawn in place"
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip("\r") for line in out.split("\n")]
     assert max(map(len, lines)) < columns
-    for word in ("KILLED", "FROZEN", "held out", "holds it", "hand-overs/s", "longest gap"):
+    for word in ("KILLED", "FROZEN", "quarantined", "holds the lock", "hand-overs/s", "longest gap"):
         assert word in out, f"{word!r} was never shown"
     check_last_lines([line for line in lines if line])
 
@@ -157,7 +160,7 @@ def read_all(primary, patience=60):
     while select.select([primary], [], [], give_up_at - time.monotonic())[0]:
         try:
             chunk = os.read(primary, 65_536)
-        except OSError:  # how Linux says that nobody has it open any more
+        except OSError:  # how Linux reports that the other end is closed
             break
         if not chunk:
             break
@@ -166,10 +169,10 @@ def read_all(primary, patience=60):
     return data.decode()
 
 
-def test_demo_ends_without_a_word_when_nobody_reads(tmp_path):
+def test_demo_ends_silently_when_its_output_is_closed(tmp_path):
     """`demo | head -1`."""
     with started("demo", folder=tmp_path) as process:
-        assert "started 5 masters" in process.stdout.readline()
+        assert "started 5 nodes" in process.stdout.readline()
         process.stdout.close()
         assert process.wait(20) == 128 + signal.SIGPIPE
         assert process.stderr.read() == ""
@@ -220,34 +223,37 @@ def test_demo_does_not_depend_on_the_callers_settings(tmp_path, monkeypatch):
 
 
 def problem_with(folder, *, count, fences):
-    """What the demo says about that counter and those fences."""
-    with contextlib.closing(Tally(folder / GUARDED)) as tally, contextlib.closing(Journal(folder / JOURNAL)) as journal:
-        tally.write(count)
+    """Return the problem that the demo reports for this counter and these fences."""
+    with (
+        contextlib.closing(FileCounter(folder / GUARDED)) as counter,
+        contextlib.closing(Journal(folder / JOURNAL)) as journal,
+    ):
+        counter.write(count)
         for at, fence in enumerate(fences):
-            journal.add(Hold(fence, at % 2, at, at + 0.75))
+            journal.add(HeldInterval(fence, at % 2, at, at + 0.75))
     with Record(folder) as record:
         record.read()
-        assert record.holds == len(fences)
+        assert record.intervals == len(fences)
         assert record.longest_gap == pytest.approx(0.25)
-        assert record.handed_over == len(fences) - 1
+        assert record.hand_overs == len(fences) - 1
         return demo._wrong(SimpleNamespace(record=record, total=3))
 
 
 @pytest.mark.parametrize(
-    ("count", "fences", "said"),
+    ("count", "fences", "message"),
     [
         (3, [5, 6, 9], None),
         (2, [5, 6, 9], "1 of 3 guarded updates were lost"),
-        (3, [5, 9, 6], "process 0 had fence 6, no greater than 9 of process 1"),
-        (3, [5, 6, 6], "process 0 had fence 6, no greater than 6 of process 1"),
-        (3, [0, 0, 0], "process 1 had fence 0, no greater than 0 of process 0"),
-        (3, [5, 6], "2 holders left their fence, not 3"),
+        (3, [5, 9, 6], "process 0 got fence 6, which is not greater than the previous fence 9 of process 1"),
+        (3, [5, 6, 6], "process 0 got fence 6, which is not greater than the previous fence 6 of process 1"),
+        (3, [0, 0, 0], "process 1 got fence 0, which is not greater than the previous fence 0 of process 0"),
+        (3, [5, 6], "2 of 3 holders recorded their fence"),
     ],
 )
-def test_demo_fails_when_the_lock_did(count, fences, said, tmp_path):
+def test_demo_fails_when_the_lock_did(count, fences, message, tmp_path):
     """A wrong count, or a fence out of order, does not pass for a success."""
     problem = problem_with(tmp_path, count=count, fences=fences)
-    assert problem is None if said is None else said in problem
+    assert problem is None if message is None else message in problem
 
 
 # -- the screen --------------------------------------------------------------------------------------------------------
@@ -296,11 +302,11 @@ def answers(port):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_up_runs_a_cluster_until_it_is_told_to_end(number, tmp_path):
+def test_up_runs_a_cluster_until_a_signal(number, tmp_path):
     """One line on stdout, which a shell can evaluate; the servers go with it."""
     with started("up", "--nodes", "3", folder=tmp_path) as process:
         line = process.stdout.readline()
-        assert re.fullmatch(r"REDLOCK_NODES=redis://127\.0\.0\.1:\d+(,redis://127\.0\.0\.1:\d+){2}\n", line)
+        assert re.fullmatch(r"export REDLOCK_NODES=redis://127\.0\.0\.1:\d+(,redis://127\.0\.0\.1:\d+){2}\n", line)
         ports = [int(port) for port in re.findall(r":(\d+)", line)]
         assert all(map(answers, ports))
         assert "Ctrl-C" in process.stderr.readline()
@@ -311,6 +317,68 @@ def test_up_runs_a_cluster_until_it_is_told_to_end(number, tmp_path):
     assert len(below) == 3
     check_all_gone(below, tmp_path)
     assert not any(map(answers, ports))
+
+
+def test_up_starts_on_the_ports_that_it_is_given(tmp_path):
+    """The URLs are the same at the next start; a port that is taken is named."""
+    (first,) = free_ports(1)
+    line = "export REDLOCK_NODES=" + ",".join(f"redis://127.0.0.1:{first + i}" for i in range(2)) + "\n"
+    for _ in range(2):
+        with started("up", "--nodes", "2", "--port", str(first), folder=tmp_path) as process:
+            assert process.stdout.readline() == line
+            assert answers(first + 1)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=10)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        command = [*PROGRAM, "up", "--nodes", "2", "--port", str(first)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert f"port {first + 1}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("port", "reason"), [("0", "--port"), ("x", "--port"), ("65532", "room for 5 ports")])
+def test_up_rejects_ports_that_do_not_exist(port, reason):
+    """Before it starts a server."""
+    done = subprocess.run([*PROGRAM, "up", "--port", port], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_up_runs_a_cluster_for_a_command(tmp_path):
+    """With REDLOCK_NODES for it. Its output and exit status are the command's own, and the servers go with it."""
+    code = (
+        "import sys; from redlock_async.blocking import redlock\n"
+        "with redlock('x') as lease: print(lease.valid, *sys.argv[1:]); sys.exit(3)"
+    )
+    with started("up", "--nodes", "3", "--", sys.executable, "-c", code, "--", "-x", folder=tmp_path) as process:
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (3, "True -- -x\n"), err
+    check_all_gone(set(), tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_up_passes_a_signal_on_to_its_command(number, tmp_path):
+    """And waits for it, so that it can clean up while the servers still run."""
+    code = "trap 'echo cleaned; exit 4' TERM HUP; echo started; while :; do sleep 0.05; done"
+    with started("up", "--nodes", "1", "--", "sh", "-c", code, folder=tmp_path) as process:
+        assert process.stdout.readline() == "started\n"
+        below = descendants(process.pid)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=20)
+        assert (process.returncode, out) == (4, "cleaned\n")
+    check_all_gone(below, tmp_path)
+
+
+@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/etc/passwd", 126)])
+def test_up_says_why_a_command_cannot_be_run(command, status, tmp_path):
+    """And stops the cluster."""
+    with started("up", "--nodes", "1", "--", command, folder=tmp_path) as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (status, "")
+    assert f"cannot run {command!r}" in err
+    check_all_gone(set(), tmp_path)
 
 
 def test_up_without_a_server_says_what_to_do(tmp_path, monkeypatch):
@@ -378,9 +446,10 @@ def test_what_needs_no_library_imports_none(arguments):
     )
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("arguments", [*([name, "--help"] for name in COMMANDS), ["completion", "bash"]], ids=" ".join)
 def test_the_help_of_a_command_imports_only_the_command(arguments):
-    """What it does its work with waits until there is work."""
+    """The libraries that do the work are imported only when there is work."""
     loaded = modules_after(arguments)
     assert f"redlock_async.cli.{arguments[0]}" in loaded
     assert {"anyio", "hiredis", "redis", "redlock_async.client"}.isdisjoint(loaded)

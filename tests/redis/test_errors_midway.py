@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 import redis
 
-from redlock_async import KeyConflict, QuorumUnavailable, Redlock
+from redlock_async import QuorumUnavailable, Redlock, WrongKeyType
 
 
 @pytest.mark.asyncio
@@ -16,7 +16,7 @@ async def test_an_acquire_that_fails_after_its_set_leaves_no_key(nodes, eyes, ev
     for eye in eyes.clients[:3]:
         eye.lpush(f"redlock-async:fence:{crc32(b'x') % 16384}", 1)
     async with Redlock(nodes) as redlock:
-        with pytest.raises(KeyConflict):
+        with pytest.raises(WrongKeyType):
             await redlock("x").acquire()
         await eventually(lambda: eyes.keys() == [], within=0.1)
 
@@ -30,7 +30,7 @@ async def test_a_right_that_is_missing_inside_a_script_is_refused_for_good(nodes
     try:
         async with Redlock(urls, wait=10) as redlock:
             started = time.monotonic()
-            with pytest.raises(QuorumUnavailable, match="ACL lacks a right"):
+            with pytest.raises(QuorumUnavailable, match="ACL lacks a permission"):
                 await redlock("x").acquire()
             assert time.monotonic() - started < 1
             await eventually(lambda: eyes.keys() == [], within=0.1)
@@ -45,7 +45,7 @@ def test_client_ids_are_not_taken_for_the_same_after_a_restart(cluster):
     async def run():
         async with Redlock(cluster.urls, ttl=0.5) as redlock:
             await (await redlock("x").acquire()).release()
-            ours = redlock._running.nodes[0].identity.client_id
+            ours = redlock._running.context.nodes[0].identity.client_id
             cluster.restart(0)
             stranger = redis.Redis.from_url(cluster.urls[0])
             while stranger.client_id() < ours:

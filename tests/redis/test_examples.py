@@ -1,4 +1,4 @@
-"""The examples, run as a reader would run them, against masters of this machine."""
+"""Run the examples as a reader would, against local nodes."""
 
 import asyncio
 import os
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TTL = 1.5
 
@@ -21,8 +23,8 @@ STARTED = []
 
 
 @pytest.fixture(autouse=True)
-def _nothing_goes_on():
-    """Whatever became of a test, none of its processes is left."""
+def _kill_processes():
+    """Kill the processes that a test left running."""
     yield
     while STARTED:
         process = STARTED.pop()
@@ -31,7 +33,7 @@ def _nothing_goes_on():
 
 
 def started(cluster, name, *arguments):
-    """That example as a process, which is told of the masters as a reader's is."""
+    """Start that example as a process, with the nodes in REDLOCK_NODES."""
     process = subprocess.Popen(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         env=os.environ | {"REDLOCK_NODES": ",".join(cluster.urls)},
@@ -52,7 +54,7 @@ class Election:
         }
 
     def entries(self):
-        """(fence, leader) in the order of writing."""
+        """Return (fence, leader) pairs in the order of writing."""
         if not self.path.exists():
             return []
         with closing(sqlite3.connect(self.path, timeout=5)) as journal:
@@ -62,11 +64,11 @@ class Election:
                 return []  # not created yet
 
     def leader(self):
-        """Whoever has written last."""
+        """Return the last leader that wrote."""
         return self.entries()[-1][1]
 
     def end(self):
-        """Leave nothing running; returns what each said."""
+        """Stop all processes and return their output."""
         said = {}
         for name, process in self.candidates.items():
             if process.poll() is None:
@@ -78,14 +80,14 @@ class Election:
 
 @pytest.fixture
 def election(cluster, tmp_path):
-    """An election under way."""
+    """A running election."""
     running = Election(cluster, tmp_path / "journal.sqlite")
     yield running
     running.end()
 
 
 def one_at_a_time(entries):
-    """The leaders in their order, each with a fence of its own, and no entry behind that of a later one."""
+    """Return the leaders in order. Each has its own fence, and no entry follows a later leader's."""
     fences = [fence for fence, _ in entries]
     assert fences == sorted(fences)
     terms = list(dict.fromkeys(entries))
@@ -96,7 +98,7 @@ def one_at_a_time(entries):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
 async def test_another_leads_when_the_leader_is_gone(by, election, eventually):
-    """Within the ttl when it was killed, at once when it was asked to stop."""
+    """Another process leads within the ttl after a kill, and immediately after Ctrl-C."""
     await eventually(election.entries, within=10)
     first = election.leader()
     await eventually(lambda: len(election.entries()) > 5)
@@ -112,35 +114,35 @@ async def test_another_leads_when_the_leader_is_gone(by, election, eventually):
 
 
 @pytest.mark.asyncio
-async def test_a_leader_that_stood_still_writes_nothing_late(election, eventually):
-    """Stopped for longer than its lease, it steps down when it goes on; what it was about to write is refused."""
+async def test_a_paused_leader_writes_nothing_late(election, eventually):
+    """A leader that was paused for longer than its lease steps down when it resumes, and its late write is rejected."""
     await eventually(election.entries, within=10)
     first, written = election.leader(), len(election.entries())
-    await eventually(lambda: len(election.entries()) > written)  # it rests now, and does not hold SQLite's own lock
+    await eventually(lambda: len(election.entries()) > written)  # it sleeps now, and does not hold SQLite's own lock
     election.candidates[first].send_signal(signal.SIGSTOP)
     await eventually(lambda: election.leader() != first, within=10)
     second = election.leader()
     election.candidates[first].send_signal(signal.SIGCONT)
-    await asyncio.sleep(0.5)  # for what it might write now
+    await asyncio.sleep(0.5)  # time for a late write
     assert one_at_a_time(election.entries()) == [first, second]
     assert f"{first} steps down" in election.end()[first]
 
 
 def test_one_machine_writes_the_report(cluster):
-    """Six are told to at the same moment, one does; and again later: it is written already."""
+    """Of six simultaneous processes, one writes the report."""
     machines = [started(cluster, "nightly_report", "acme") for _ in range(6)]
     said = [machine.communicate(timeout=20)[0] for machine in machines]
     assert all(machine.returncode == 0 for machine in machines)
-    assert sorted(said) == ["another machine writes it, or has written it\n"] * 5 + ["written: /reports/acme.pdf\n"]
+    assert sorted(said) == ["another machine is writing it, or has written it\n"] * 5 + ["written: /reports/acme.pdf\n"]
     other = started(cluster, "nightly_report", "globex")
     assert other.communicate(timeout=20)[0] == "written: /reports/globex.pdf\n"
 
 
 def test_an_outage_of_the_locks_is_an_error_of_the_program(cluster):
-    """So that cron says so."""
+    """The program fails, so that cron reports it."""
     for index in range(3):
         cluster.kill(index)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     report = subprocess.run(
         [sys.executable, EXAMPLES / "nightly_report.py", "acme"],
         env=os.environ | {"REDLOCK_NODES": ",".join(cluster.urls)},
@@ -149,11 +151,11 @@ def test_an_outage_of_the_locks_is_an_error_of_the_program(cluster):
     assert report.returncode == 1
     assert "QuorumUnavailable" in report.stderr
     assert report.stdout == ""
-    print(f"said so after {time.monotonic() - begun:.2f} s")
+    print(f"failed after {time.monotonic() - started_at:.2f} s")
 
 
 def rows(path, query):
-    """What a table of an example has; nothing before it is there."""
+    """Return the rows of an example's table, or none if it does not exist yet."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path, timeout=5)) as table:
@@ -164,8 +166,8 @@ def rows(path, query):
 
 
 @pytest.mark.asyncio
-async def test_a_lease_goes_with_its_job(cluster, tmp_path, eventually):
-    """A worker dies in a job, and then the dispatcher: each job is done once, and under the fence it had last."""
+async def test_a_lease_is_handed_over_with_its_job(cluster, tmp_path, eventually):
+    """After a worker and the dispatcher die, each job is done once, under its last fence."""
     path = tmp_path / "queue.sqlite"
     arguments = (f"--queue={path}", "--seconds=0.2")
     dispatcher = started(cluster, "handover_worker", "dispatch", *arguments, "--jobs=6")
@@ -180,7 +182,7 @@ async def test_a_lease_goes_with_its_job(cluster, tmp_path, eventually):
     for process in workers:
         process.kill()
     work = "".join(process.communicate(timeout=10)[0] for process in workers)
-    assert said.endswith("all is done\n")
+    assert said.endswith("all jobs are done\n")
     done = rows(path, "SELECT video, fence, done FROM jobs")
     assert len(done) == 6
     for video, fence, by in done:
@@ -189,8 +191,8 @@ async def test_a_lease_goes_with_its_job(cluster, tmp_path, eventually):
 
 
 @pytest.mark.asyncio
-async def test_the_leader_schedules_and_another_goes_on(cluster, tmp_path, eventually):
-    """No job is run twice for one moment, and none by an earlier leader after a later one."""
+async def test_the_leader_schedules_and_another_takes_over(cluster, tmp_path, eventually):
+    """No job runs twice for one moment, and none is run by an earlier leader after a later one."""
     path = tmp_path / "runs.sqlite"
     schedulers = {
         me: started(cluster, "scheduler", me, f"--runs={path}", f"--ttl={TTL}") for me in ("anna", "bert", "cleo")
@@ -215,14 +217,14 @@ async def test_the_leader_schedules_and_another_goes_on(cluster, tmp_path, event
     ("example", "arguments", "says"),
     [
         ("nightly_report", ["acme"], "written: "),
-        ("handover_worker", ["--jobs=2", "--seconds=0.01"], "all is done"),
+        ("handover_worker", ["--jobs=2", "--seconds=0.01"], "all jobs are done"),
         ("scheduler", ["anna"], "anna schedules with fence "),
         ("leader_election", ["anna"], "anna leads with fence "),
     ],
 )
 @pytest.mark.usefixtures("embedded")
 def test_one_command_is_enough(example, arguments, says, tmp_path):
-    """Without REDLOCK_NODES an example brings masters of its own, tells others of them, and takes them along."""
+    """Without REDLOCK_NODES an example starts its own nodes, prints their URLs, and stops them at its end."""
     environment = {name: value for name, value in os.environ.items() if name != "REDLOCK_NODES"}
     program = subprocess.Popen(
         [sys.executable, EXAMPLES / f"{example}.py", *arguments],
@@ -232,10 +234,10 @@ def test_one_command_is_enough(example, arguments, says, tmp_path):
     first = program.stdout.readline()
     assert first.startswith("export REDLOCK_NODES=redis://127.0.0.1:")
     while says not in (line := program.stdout.readline()):
-        assert line, "it ended without saying so"
+        assert line, "it ended without printing that"
     if program.poll() is None:
         program.send_signal(signal.SIGINT)
     program.communicate(timeout=10)
     port = int(first.strip().rpartition(":")[2])
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0, "a master was left behind"
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "a node was left running"

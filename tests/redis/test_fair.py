@@ -1,4 +1,4 @@
-"""First come, first served across processes, whatever dies, freezes or gives up in between."""
+"""Fair locks: first come, first served across processes, even if waiters or nodes die, freeze or give up."""
 
 import asyncio
 import json
@@ -15,9 +15,10 @@ from random import Random
 import anyio
 import pytest
 from suspending import counting
+from tickets import DRAWN, drawn
 
 from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, RedlockError
-from redlock_async._queue import SHORTEST_PLACE
+from redlock_async._kinds.fair import SHORTEST_ENTRY_TTL, FairAttempt
 
 pytestmark = pytest.mark.asyncio
 
@@ -99,7 +100,7 @@ async def queue_up(redlocks, eyes, eventually, name="x", wait=10):
     """One waiter for each client, each in the queue before the next begins; returns their tasks."""
     tasks = []
     for number, redlock in enumerate(redlocks):
-        tasks.append(asyncio.create_task(redlock.fair(name).acquire(wait=wait)))
+        tasks.append(asyncio.create_task(redlock.fair_lock(name).acquire(wait=wait)))
         key = f"redlock-async:queue:{{{name}}}".encode()
         await eventually(lambda number=number, key=key: places(eyes, key) == number + 1)
     return tasks
@@ -108,10 +109,10 @@ async def queue_up(redlocks, eyes, eventually, name="x", wait=10):
 async def test_one_holder_at_a_time(nodes, eyes, fencing, eventually):
     """Two clients exclude each other, the key is the name, and nothing is left after the release."""
     async with Redlock(nodes, fencing=fencing) as redlock, Redlock(nodes, fencing=fencing) as other:
-        async with redlock.fair("x") as lease:
+        async with redlock.fair_lock("x") as lease:
             await eventually(lambda: eyes.holding("x") == [lease.token.encode()] * 5)
             assert (lease.fencing_token is None) is (not fencing)
-            assert await other.fair("x").try_acquire() is None
+            assert await other.fair_lock("x").try_acquire() is None
         await eventually(lambda: not eyes.keys() and not queues(eyes), within=CLEAN_WITHIN)
 
 
@@ -119,16 +120,18 @@ async def test_fair_and_plain_exclude_each_other(nodes):
     """It is the same lock, so a plain user of the name keeps fair ones out, and the other way round."""
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
         async with redlock("x") as first:
-            assert await other.fair("x").try_acquire() is None
-            assert await redlock.fair("x").try_acquire() is None
-        async with redlock.fair("x") as second:
+            assert await other.fair_lock("x").try_acquire() is None
+            assert await redlock.fair_lock("x").try_acquire() is None
+        async with redlock.fair_lock("x") as second:
             assert await other("x").try_acquire() is None
             assert await redlock("x").try_acquire() is None
         assert first.fencing_token < second.fencing_token
 
 
 @pytest.mark.parametrize("mine", [True, False], ids=["same client", "another client"])
-@pytest.mark.parametrize("kinds", [("lock", "fair"), ("fair", "lock"), ("fair", "fair")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds", [("lock", "fair_lock"), ("fair_lock", "lock"), ("fair_lock", "fair_lock")], ids="-".join
+)
 async def test_a_release_wakes_the_waiter_of_either_kind(mine, kinds, nodes):
     """The next is in at once, also when holder and waiter share connections, on which nodes do not report changes."""
     async with Redlock(nodes) as redlock, Redlock(nodes, retry_delay=5.0) as other:
@@ -147,20 +150,21 @@ async def test_a_release_wakes_the_waiter_of_either_kind(mine, kinds, nodes):
 async def test_uncontended_is_one_round_trip(nodes, eyes):
     """As long as nobody waits there is no ticket and no queue: one command to take it and one to release it."""
     async with Redlock(nodes) as redlock:
-        await (await redlock.fair("x").acquire()).release()
+        await (await redlock.fair_lock("x").acquire()).release()
         before = commands(eyes)
         attempts = redlock.statistics().attempts
         for _ in range(20):
-            await (await redlock.fair("x").acquire()).release()
+            await (await redlock.fair_lock("x").acquire()).release()
         assert redlock.statistics().attempts == attempts + 20
         assert [after - earlier for earlier, after in zip(before, commands(eyes), strict=True)] == [40] * 5
         assert not [key for eye in eyes.clients for key in eye.keys("*ticket*")]
 
 
-async def test_waiters_of_several_clients_are_served_in_order(nodes, eyes, eventually):
-    """In the order in which they came, whichever client they belong to, and each is told at once."""
+async def test_waiters_of_several_clients_are_served_in_order(nodes, eyes, eventually, monkeypatch):
+    """In the order in which they came, whichever client they belong to, and each is notified at once."""
+    monkeypatch.setattr(FairAttempt, "_draw_ticket", drawn)
     async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as three:
-        held = await two.fair("x").acquire()
+        held = await two.fair_lock("x").acquire()
         tasks = await queue_up([one, one, two, three, two, one, three, three, one], eyes, eventually)
         tickets = []
         before = held
@@ -170,7 +174,7 @@ async def test_waiters_of_several_clients_are_served_in_order(nodes, eyes, event
             lease = await asyncio.wait_for(task, 1)
             assert time.monotonic() - released < 0.1
             assert lease.fencing_token > before.fencing_token
-            tickets.append(lease._holding.claim.ticket)
+            tickets.append(DRAWN.pop(task))
             assert not any(later.done() for later in tasks[len(tickets) :])
             before = lease
         await before.release()
@@ -181,19 +185,20 @@ async def test_waiters_of_several_clients_are_served_in_order(nodes, eyes, event
 async def test_a_newcomer_does_not_overtake(nodes, eyes, eventually):
     """Who waits is served before one that comes when the lock is just free, even if that one tries only once."""
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
-        held = await redlock.fair("x").acquire()
+        held = await redlock.fair_lock("x").acquire()
         (waiting,) = await queue_up([other], eyes, eventually)
         release = asyncio.ensure_future(held.release())
-        overtaking = await redlock.fair("x").try_acquire()
+        overtaking = await redlock.fair_lock("x").try_acquire()
         assert overtaking is None
         await release
         await (await waiting).release()
 
 
+@pytest.mark.alone
 async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, eyes, eventually, queuers):
     """Thirty who came one after the other get leases in that order, one at a time, with increasing fences."""
     async with Redlock(nodes) as redlock:
-        held = await redlock.fair("queued").acquire()
+        held = await redlock.fair_lock("queued").acquire()
         started = queuers(nodes, 3, hold=0.002)
         for number in range(30):
             started.start(number % 3, number)
@@ -221,7 +226,9 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
     assert per_hand_over < 12
 
 
-async def test_nobody_waits_much_longer_than_others(nodes, eyes, eventually, queuers):
+@pytest.mark.alone
+@pytest.mark.thorough
+async def test_no_waiter_waits_much_longer_than_the_others(nodes, eyes, eventually, queuers):
     """With four processes of five tasks that come back again and again, waits are about equal.
 
     In leases that others had meanwhile, and in seconds.
@@ -261,11 +268,11 @@ def median_and_p99(waits):
 async def test_a_killed_head_costs_no_more_than_its_place(nodes, eyes, eventually, queuers):
     """The next gets in when the dead one's place has run out; until then everybody else stays where they are."""
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
-        held = await redlock.fair("queued").acquire()
+        held = await redlock.fair_lock("queued").acquire()
         started = queuers(nodes, 1)
         started.start(0, 0)
         await eventually(lambda: places(eyes) == 1)
-        waiting = [asyncio.create_task(client.fair("queued").acquire()) for client in (redlock, other)]
+        waiting = [asyncio.create_task(client.fair_lock("queued").acquire()) for client in (redlock, other)]
         await eventually(lambda: places(eyes) == 3)
         started.processes[0].send_signal(signal.SIGKILL)
         died = time.monotonic()
@@ -274,7 +281,7 @@ async def test_a_killed_head_costs_no_more_than_its_place(nodes, eyes, eventuall
         cost = time.monotonic() - died
         print(f"a killed head cost {cost:.2f} s")
         assert len(done) == 1
-        assert cost < SHORTEST_PLACE + 0.2
+        assert cost < SHORTEST_ENTRY_TTL + 0.2
         await done.pop().result().release()
         for task in waiting:
             if not task.done() or task.result().valid:
@@ -294,18 +301,18 @@ async def test_one_that_is_killed_behind_another_costs_no_more(nodes, eyes, even
         return max(int(eye.hget(KEPT, who)) for eye in eyes.clients) / 1000
 
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
-        held = await redlock.fair("queued").acquire()
+        held = await redlock.fair_lock("queued").acquire()
         started = queuers(nodes, 1)
-        ahead = asyncio.create_task(redlock.fair("queued").acquire())
+        ahead = asyncio.create_task(redlock.fair_lock("queued").acquire())
         await eventually(lambda: places(eyes) == 1)
         first_kept = runs_out_at(0)
         await eventually(lambda: runs_out_at(0) > first_kept)
         first_kept = runs_out_at(0)
-        await eventually(lambda: time.time() > first_kept - SHORTEST_PLACE + 0.2)
+        await eventually(lambda: time.time() > first_kept - SHORTEST_ENTRY_TTL + 0.2)
         started.start(0, 0)
         await eventually(lambda: places(eyes) == 2)
         await eventually(lambda: runs_out_at(0) > first_kept)
-        behind = asyncio.create_task(other.fair("queued").acquire())
+        behind = asyncio.create_task(other.fair_lock("queued").acquire())
         await eventually(lambda: places(eyes) == 3)
         started.processes[0].send_signal(signal.SIGKILL)
         started.processes[0].wait()
@@ -326,10 +333,10 @@ async def test_one_that_is_killed_behind_another_costs_no_more(nodes, eyes, even
 async def test_a_waiter_that_gives_up_is_gone_at_once(way, nodes, eyes, eventually):
     """Its place is gone from every node, and the next is not held up by it."""
     async with Redlock(nodes) as holder, Redlock(nodes) as redlock, Redlock(nodes) as other:
-        held = await holder.fair("queued").acquire()
-        giving_up = asyncio.create_task(redlock.fair("queued").acquire(wait=0.3))
+        held = await holder.fair_lock("queued").acquire()
+        giving_up = asyncio.create_task(redlock.fair_lock("queued").acquire(wait=0.3))
         await eventually(lambda: places(eyes) == 1)
-        waiting = asyncio.create_task(other.fair("queued").acquire())
+        waiting = asyncio.create_task(other.fair_lock("queued").acquire())
         await eventually(lambda: places(eyes) == 2)
         if way == "cancelled":
             giving_up.cancel()
@@ -350,7 +357,7 @@ async def test_a_waiter_that_gives_up_is_gone_at_once(way, nodes, eyes, eventual
 async def test_a_head_that_gives_up_while_the_lock_is_free_hands_on(nodes, eyes, eventually):
     """A place that stands for nobody any more does not keep a free lock from the next."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         first, second = await queue_up([two, one], eyes, eventually)
         first.cancel()
         await held.release()
@@ -365,12 +372,12 @@ async def test_timeout_names_who_is_in_the_way(nodes, eyes, eventually):
         Redlock(nodes, owner="the first") as one,
         Redlock(nodes, owner="the second") as two,
     ):
-        held = await holder.fair("x").acquire()
+        held = await holder.fair_lock("x").acquire()
         with pytest.raises(LockTimeout, match="held by the holder") as caught:
-            await one.fair("x").acquire(wait=0)
+            await one.fair_lock("x").acquire(wait=0)
         assert caught.value.holder == "the holder"
         with pytest.raises(LockTimeout, match=r"after waiting 0\.2 s: held by the holder"):
-            await one.fair("x").acquire(wait=0.2)
+            await one.fair_lock("x").acquire(wait=0.2)
         await eventually(lambda: not queues(eyes), within=CLEAN_WITHIN)
         first, second = await queue_up([one, two], eyes, eventually, wait=0.5)
         for task, expected in ((first, "held by the holder"), (second, "behind the first|held by the holder")):
@@ -378,16 +385,18 @@ async def test_timeout_names_who_is_in_the_way(nodes, eyes, eventually):
                 await task
         (waiting,) = await queue_up([one], eyes, eventually)
         with pytest.raises(LockTimeout, match="held by the holder"):
-            await two.fair("x").acquire(wait=0)
+            await two.fair_lock("x").acquire(wait=0)
         await held.release()
         await (await asyncio.wait_for(waiting, 1)).release()
 
 
 async def test_wait_is_kept(nodes):
     """`wait` bounds the waiting, of the first in the process and of those behind it."""
-    async with Redlock(nodes) as holder, Redlock(nodes) as redlock, holder.fair("x"):
+    async with Redlock(nodes) as holder, Redlock(nodes) as redlock, holder.fair_lock("x"):
         started = time.monotonic()
-        tried = await asyncio.gather(*(redlock.fair("x").acquire(wait=0.3) for _ in range(20)), return_exceptions=True)
+        tried = await asyncio.gather(
+            *(redlock.fair_lock("x").acquire(wait=0.3) for _ in range(20)), return_exceptions=True
+        )
         assert 0.3 <= time.monotonic() - started < 0.45
         assert all(isinstance(error, LockTimeout) for error in tried)
 
@@ -403,7 +412,7 @@ async def test_three_waiters_on_five_nodes_always_agree(nodes, eyes, eventually)
             started = time.monotonic()
 
             async def hold(client, name=name):
-                async with client.fair(name) as lease:
+                async with client.fair_lock(name) as lease:
                     await asyncio.sleep(0)
                     return lease.fencing_token
 
@@ -421,7 +430,7 @@ async def test_nodes_that_disagree_on_tickets_are_levelled(nodes, eyes, eventual
     for index, eye in enumerate(eyes.clients):
         eye.set("redlock-async:ticket:{x}", 10**15 + 10**9 * (index * 3 % 5))
     async with Redlock(nodes) as one, Redlock(nodes) as two:
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         tasks = await queue_up([two, one, two, one], eyes, eventually)
         key = "redlock-async:queue:{x}"
         await eventually(lambda: len({tuple(eye.zrange(key, 0, -1)) for eye in eyes.clients}) == 1)
@@ -432,14 +441,14 @@ async def test_nodes_that_disagree_on_tickets_are_levelled(nodes, eyes, eventual
             await lease.release()
 
 
-async def test_a_place_is_stored_at_once_and_not_for_ever(nodes, eyes, eventually):
+async def test_a_queue_entry_is_stored_at_once_and_expires(nodes, eyes, eventually):
     """Of every waiter of a process, not only of its first; and a process that dies leaves nothing behind."""
     key, kept = "redlock-async:queue:{x}", "redlock-async:queue-kept:{x}"
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
-        held = await redlock.fair("x").acquire()
+        held = await redlock.fair_lock("x").acquire()
         tasks = []
         for number in range(3):
-            tasks.append(asyncio.create_task(other.fair("x").acquire()))
+            tasks.append(asyncio.create_task(other.fair_lock("x").acquire()))
             await eventually(lambda: [eye.zcard(key) for eye in eyes.clients] == [number + 1] * 5, within=0.2)  # noqa: B023 - awaited here
             lasts = [eye.pttl(each) for eye in eyes.clients for each in (key, kept)]
             assert min(lasts) > 0, "for ever"
@@ -451,11 +460,11 @@ async def test_a_place_is_stored_at_once_and_not_for_ever(nodes, eyes, eventuall
 async def test_who_waited_is_not_overtaken_where_tickets_were_lost(nodes, eyes, eventually):
     """They begin anew at the time, not at one."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         (first,) = await queue_up([one], eyes, eventually)
         for eye in eyes.clients:
             eye.delete("redlock-async:ticket:{x}")
-        second = asyncio.create_task(two.fair("x").acquire())
+        second = asyncio.create_task(two.fair_lock("x").acquire())
         await eventually(lambda: places(eyes, "redlock-async:queue:{x}") == 2)
         await held.release()
         lease = await asyncio.wait_for(first, 1)
@@ -467,7 +476,7 @@ async def test_who_waited_is_not_overtaken_where_tickets_were_lost(nodes, eyes, 
 async def test_a_lost_place_is_put_back(nodes, eyes, eventually):
     """Nodes that were flushed learn who waits from the next sign of life, in the same order."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         tasks = await queue_up([two, one, two], eyes, eventually)
         key = "redlock-async:queue:{x}"
         order = eyes.clients[0].zrange(key, 0, -1)
@@ -486,10 +495,10 @@ async def test_without_tracking_waiting_is_polling(nodes):
         order = []
 
         async def hold(client, number):
-            async with client.fair("x"):
+            async with client.fair_lock("x"):
                 order.append(number)
 
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         tasks = []
         for number in range(4):
             tasks.append(asyncio.create_task(hold((one, two)[number % 2], number)))
@@ -502,11 +511,11 @@ async def test_without_tracking_waiting_is_polling(nodes):
 async def test_one_node_killed_and_one_frozen(cluster):
     """The queue moves on with the three nodes that are left."""
     async with Redlock(cluster.urls) as one, Redlock(cluster.urls) as two:
-        held = await one.fair("x").acquire()
+        held = await one.fair_lock("x").acquire()
         order = []
 
         async def hold(client, number):
-            async with client.fair("x"):
+            async with client.fair_lock("x"):
                 order.append(number)
 
         tasks = []
@@ -523,24 +532,24 @@ async def test_one_node_killed_and_one_frozen(cluster):
         assert order == list(range(6))
         started = time.monotonic()
         for _ in range(10):
-            await (await one.fair("x").acquire()).release()
+            await (await one.fair_lock("x").acquire()).release()
         assert time.monotonic() - started < 0.5
         cluster.resume(1)
 
 
 async def test_too_few_nodes_are_an_outage_and_not_contention(cluster):
     """Who cannot queue for lack of masters is told so."""
-    async with Redlock(cluster.urls) as holder, Redlock(cluster.urls) as redlock, holder.fair("x", renew=False):
-        waiting = asyncio.create_task(redlock.fair("x").acquire(wait=1))
+    async with Redlock(cluster.urls) as holder, Redlock(cluster.urls) as redlock, holder.fair_lock("x", renew=False):
+        waiting = asyncio.create_task(redlock.fair_lock("x").acquire(wait=1))
         await asyncio.sleep(0.05)  # until it has queued
         for index in range(3):
             cluster.kill(index)
         with pytest.raises(QuorumUnavailable):
-            await redlock.fair("x").acquire(wait=0.3)
+            await redlock.fair_lock("x").acquire(wait=0.3)
         with pytest.raises(QuorumUnavailable):
             await waiting
         with pytest.raises(QuorumUnavailable):
-            await redlock.fair("x").try_acquire()
+            await redlock.fair_lock("x").try_acquire()
         for index in range(3):
             cluster.restart(index)
 
@@ -548,22 +557,22 @@ async def test_too_few_nodes_are_an_outage_and_not_contention(cluster):
 async def test_renewed_lost_and_handed_on_as_a_plain_lock(nodes, eyes):
     """A fair lease is renewed, noticed when it is taken away, extended, retained, and can be detached and attached."""
     async with Redlock(nodes, ttl=0.3) as redlock, Redlock(nodes) as other:
-        async with redlock.fair("x") as lease:
+        async with redlock.fair_lock("x") as lease:
             await asyncio.sleep(0.5)  # longer than its ttl
             assert lease.valid
             await lease.extend(5)
             assert lease.remaining > 4
-        lease = await redlock.fair("x", ttl=5).acquire()
+        lease = await redlock.fair_lock("x", ttl=5).acquire()
         attached = other.attach(lease.detach())
         assert attached.fencing_token == lease.fencing_token
         async with attached:
-            assert await redlock.fair("x").try_acquire() is None
-        lease = await redlock.fair("x").acquire()
+            assert await redlock.fair_lock("x").try_acquire() is None
+        lease = await redlock.fair_lock("x").acquire()
         await other.force_release("x")
-        await asyncio.wait_for(lease.wait_lost(), 1)
-        await (await redlock.fair("x", hold_at_least=0.3).acquire()).release()
-        assert await redlock.fair("x").try_acquire() is None
-        async with redlock.fair("x", wait=2):
+        await asyncio.wait_for(lease.wait_until_lost(), 1)
+        await (await redlock.fair_lock("x", min_hold=0.3).acquire()).release()
+        assert await redlock.fair_lock("x").try_acquire() is None
+        async with redlock.fair_lock("x", wait=2):
             pass
     assert not eyes.keys()
 
@@ -606,13 +615,13 @@ async def test_cancelled_at_every_await(way, waiters, nodes, eyes, eventually):
         await holder.status()
 
         async def use():
-            async with redlock.fair("x"):
+            async with redlock.fair_lock("x"):
                 pass
 
         for at in range(1, 40):
             others = []
             if waiters is not None:
-                held = await holder.fair("x").acquire()
+                held = await holder.fair_lock("x").acquire()
                 others = await queue_up([redlock] * waiters, eyes, eventually)
                 asyncio.get_running_loop().call_later(
                     0.01, lambda held=held, others=others: others.append(asyncio.ensure_future(held.release()))
@@ -631,7 +640,7 @@ async def test_cancelled_at_every_await(way, waiters, nodes, eyes, eventually):
         raise AssertionError("still not finished")
 
 
-@pytest.mark.parametrize("kind", ["lock", "fair"])
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
 @pytest.mark.parametrize("ticks", range(1, 7))
 async def test_closing_the_client_takes_back_what_is_under_way(kind, ticks, nodes, eyes, eventually):
     """An acquire that the end of its client interrupts leaves neither a key nor a place."""
@@ -655,7 +664,7 @@ async def test_churn(nodes, eyes, eventually):
 
     async def hold(redlock):
         nonlocal inside, free_since
-        lock = redlock.fair if random.random() < 0.9 else redlock
+        lock = redlock.fair_lock if random.random() < 0.9 else redlock
         async with lock("x", wait=random.choice([0.002, 0.01, 0.05, 5])) as lease:
             gaps.append(time.monotonic() - free_since)
             inside += 1
@@ -691,4 +700,4 @@ async def test_bad_names(nodes):
     async with Redlock(nodes) as redlock:
         for name in ("", "redlock-async:x", 5):
             with pytest.raises(ConfigurationError):
-                redlock.fair(name)
+                redlock.fair_lock(name)

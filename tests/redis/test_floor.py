@@ -1,4 +1,4 @@
-"""How far the library is from the floor under it, and that the benchmarks that say so run."""
+"""The library's distance from the theoretical minimum, and the benchmarks that measure it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a lock does while nothing fails."""
+"""Locks and leases while nothing fails."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,15 @@ import pytest
 
 from redlock_async import (
     ConfigurationError,
-    KeyConflict,
     LockLost,
     LockTimeout,
     NotHeld,
     QuorumUnavailable,
     Redlock,
     RedlockError,
-    _clock,
+    WrongKeyType,
 )
+from redlock_async._transport import environment
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,7 +39,7 @@ async def test_one_holder_at_a_time(nodes, eyes, fencing, eventually):
             assert await other("x").try_acquire() is None
             assert lease.valid
             assert 9 < lease.remaining < 10
-            await eventually(lambda: lease.margin == 2)  # the last two nodes may still be answering
+            await eventually(lambda: lease.spare_votes == 2)  # the last two nodes may still be answering
             assert (lease.name, lease.names) == ("x", ("x",))
         assert eyes.keys() == []
         assert not lease.valid
@@ -74,7 +74,9 @@ async def test_a_clock_far_ahead_or_behind_does_not_turn_the_fence_back(nodes):
         for number in range(10):
             client = (one, two)[number % 2]
             await client.status()
-            client._running.wall_us = lambda number=number: int((time.time() + (1e8, -1e8, 0)[number % 3]) * 1e6)
+            client._running.context.wall_us = lambda number=number: int(
+                (time.time() + (1e8, -1e8, 0)[number % 3]) * 1e6
+            )
             lease = await client("x").acquire()
             fences.append(lease.fencing_token)
             await lease.release()
@@ -222,11 +224,11 @@ async def test_reentrant(nodes, eyes):
                 pass
 
 
-async def test_hold_at_least(nodes, eyes):
+async def test_min_hold(nodes, eyes):
     """The name stays locked for its time though the body was quick."""
     async with Redlock(nodes) as redlock, Redlock(nodes) as other:
         started = time.monotonic()
-        async with redlock("x", hold_at_least=0.4):
+        async with redlock("x", min_hold=0.4):
             pass
         assert time.monotonic() - started < 0.2
         assert await other("x").try_acquire() is None
@@ -264,6 +266,8 @@ async def test_a_short_lease_beside_a_long_one_is_renewed(nodes):
 async def test_max_hold_cancels_a_runaway_body(nodes):
     """Renewal stops at max_hold."""
     async with Redlock(nodes, ttl=0.3) as redlock:
+        async with redlock("warm"):
+            pass
         started = time.monotonic()
         with pytest.raises(LockLost, match="max_hold"):
             async with redlock("x", max_hold=0.8):
@@ -281,7 +285,7 @@ async def test_extend(nodes, eyes):
         assert lease.remaining > 28
         assert min(eye.pttl("x") for eye in eyes.clients) > 28_000
         await lease.release()
-        with pytest.raises(NotHeld, match="released before"):
+        with pytest.raises(NotHeld, match="already released"):
             await lease.extend()
         with pytest.raises(NotHeld, match="cannot release"):
             await lease.release()
@@ -315,16 +319,16 @@ async def test_force_release_by_the_holders_own_client(nodes):
 
 
 async def test_lost_leases_say_so(nodes, eyes):
-    """wait_lost returns, `lost` is sticky, release and extend raise LockLost."""
+    """wait_until_lost returns, `lost` is sticky, release and extend raise LockLost."""
     async with Redlock(nodes) as redlock:
         lease = await redlock("x").acquire()
-        waiting = asyncio.create_task(lease.wait_lost())
+        waiting = asyncio.create_task(lease.wait_until_lost())
         await asyncio.sleep(0.03)
         for eye in eyes.clients:
             eye.set("x", "overwritten")
         async with asyncio.timeout(0.5):
             await waiting
-            await lease.wait_lost()
+            await lease.wait_until_lost()
         assert lease.lost
         assert not lease.valid
         for refused in (lease.release, lease.extend, lease.__aenter__):
@@ -383,7 +387,7 @@ async def test_a_release_that_is_not_confirmed(cluster):
             for index in range(3):
                 cluster.pause(index)
         assert [event.names for event in events if event.kind == "release_unconfirmed"] == [("y",)]
-        with pytest.raises(QuorumUnavailable, match="expires within the ttl"):
+        with pytest.raises(QuorumUnavailable, match="expires within its ttl"):
             await lease.release()
 
 
@@ -474,7 +478,7 @@ async def test_a_text_that_was_used_before_begins_no_block(nodes, eyes):
         async with two.attach(text):
             pass
         async with one("x") as held:
-            with pytest.raises(LockLost, match="gone or somebody else's"):
+            with pytest.raises(LockLost, match="deleted or replaced"):
                 async with two.attach(text):
                     pytest.fail("it began")
             assert held.valid
@@ -483,7 +487,7 @@ async def test_a_text_that_was_used_before_begins_no_block(nodes, eyes):
         with pytest.raises(LockLost, match="over before it was attached"):
             await two.attach(late).__aenter__()
         async with Redlock(nodes, namespace="other:") as other:
-            with pytest.raises(ConfigurationError, match="namespace '', and this client's is 'other:'"):
+            with pytest.raises(ConfigurationError, match="namespace '': this client's namespace is 'other:'"):
                 other.attach(text)
         assert eyes.keys() == []
 
@@ -504,7 +508,7 @@ async def test_options_go_with_a_lease_that_is_handed_on(nodes, eyes, eventually
                 await asyncio.sleep(5)
         assert time.monotonic() - started < 0.55, "it was to end after its ttl"
         started = time.monotonic()
-        text = (await one("kept", ttl=2, hold_at_least=1).acquire()).detach()
+        text = (await one("kept", ttl=2, min_hold=1).acquire()).detach()
         async with two.attach(text):
             pass
         assert await one("kept").try_acquire() is None
@@ -531,7 +535,7 @@ async def test_attach_on_another_machine(nodes, eyes, monkeypatch):
     """Where the deadline cannot be read, the lease is valid only once the masters have confirmed it."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
         texts = [(await one(name, ttl=5).acquire()).detach() for name in ("x", "y", "z")]
-        monkeypatch.setattr(_clock, "identity", lambda: "another machine")
+        monkeypatch.setattr(environment, "identity", lambda: "another machine")
         taken = two.attach(texts[0])
         assert not taken.valid
         assert not taken.lost
@@ -555,11 +559,11 @@ async def test_key_of_another_type(nodes, eyes):
         for eye in eyes.clients:
             eye.rpush("x", "an element")
         for refused in (redlock("x").acquire, redlock("x").try_acquire, redlock("x", "y").acquire):
-            with pytest.raises(KeyConflict, match="another type"):
+            with pytest.raises(WrongKeyType, match="another type"):
                 await refused()
-        with pytest.raises(KeyConflict):
+        with pytest.raises(WrongKeyType):
             await redlock.inspect("x")
-        with pytest.raises(KeyConflict):
+        with pytest.raises(WrongKeyType):
             await redlock.force_release("x")
         assert [eye.lrange("x", 0, -1) for eye in eyes.clients] == [[b"an element"]] * 5
         for eye in eyes.clients[:2]:
@@ -577,7 +581,7 @@ async def test_a_dropped_lease_runs_out(nodes):
             warnings.simplefilter("always")
             await redlock("x").acquire()
             gc.collect()
-        assert any("dropped without release" in str(warning.message) for warning in caught)
+        assert any("garbage-collected without release" in str(warning.message) for warning in caught)
         started = time.monotonic()
         async with redlock("x"):
             assert time.monotonic() - started < 0.6
@@ -594,7 +598,7 @@ async def test_namespace_prefixes_every_key(nodes, eyes):
 async def test_even_numbers_of_nodes(nodes, eventually):
     """Four nodes need three; a split of two and two settles."""
     async with Redlock(nodes[:4]) as redlock, Redlock(nodes[:4]) as other, redlock("x") as lease:
-        await eventually(lambda: lease.margin == 1)
+        await eventually(lambda: lease.spare_votes == 1)
         assert await other("x").try_acquire() is None
 
 
@@ -712,6 +716,7 @@ async def test_the_inner_of_two_leases_cannot_free_the_outer(nodes):
         await outer.release()
 
 
+@pytest.mark.alone
 async def test_whichever_of_two_leases_ends_last_frees_the_lock(nodes, eyes):
     """The outer one is over, twice or dropped, and the inner one is renewed and protected as before."""
     async with Redlock(nodes, ttl=0.5) as redlock, Redlock(nodes) as other:
@@ -719,9 +724,9 @@ async def test_whichever_of_two_leases_ends_last_frees_the_lock(nodes, eyes):
         async with lock as outer:
             inner = await lock.acquire()
         for use in (outer.release, outer.extend):
-            with pytest.raises(NotHeld, match="released before"):
+            with pytest.raises(NotHeld, match="already released"):
                 await use()
-        with pytest.raises(NotHeld, match="released before"):
+        with pytest.raises(NotHeld, match="already released"):
             outer.detach()
         del outer
         gc.collect()
@@ -755,7 +760,7 @@ async def test_an_inner_lease_that_is_dropped_does_not_keep_the_lock(nodes, eyes
     async with Redlock(nodes) as redlock:
         lock = redlock("x", reentrant=True)
         async with lock as outer:
-            with pytest.warns(ResourceWarning, match="dropped without release"):  # noqa: PT031 - dropped within
+            with pytest.warns(ResourceWarning, match="garbage-collected without release"):  # noqa: PT031 - dropped within
                 await lock.acquire()
                 gc.collect()
             await asyncio.sleep(0)
@@ -764,12 +769,12 @@ async def test_an_inner_lease_that_is_dropped_does_not_keep_the_lock(nodes, eyes
 
 
 @pytest.mark.parametrize("options", [{"max_hold": 0.4}, {"renew": False, "ttl": 0.4}], ids=["max_hold", "ttl"])
-async def test_a_body_that_was_ended_keeps_the_name_for_hold_at_least(options, nodes):
+async def test_a_body_that_was_ended_keeps_the_name_for_min_hold(options, nodes):
     """It was long enough, and began when it did, whatever ended it."""
     async with Redlock(nodes) as redlock:
         started = time.monotonic()
         with pytest.raises(LockLost):
-            async with redlock("x", hold_at_least=1, **options):
+            async with redlock("x", min_hold=1, **options):
                 await asyncio.sleep(5)
         assert time.monotonic() - started < 0.5
         async with redlock("x", wait=3):
@@ -792,7 +797,7 @@ async def test_trying_once_ends_though_no_majority_names_one_holder(nodes, eyes)
 async def test_a_ttl_in_milliseconds_is_warned_of_and_can_be_forgotten(nodes, eyes, eventually, caplog):
     """The masters remember it; deleted there, the clients tell theirs again."""
     async with Redlock(nodes) as redlock:
-        await redlock.status()
+        await (await redlock("x").acquire()).release()
         assert "Durations are seconds" not in caplog.text
         async with Redlock(nodes) as other, other("x", ttl=30_000):
             pass
@@ -805,9 +810,9 @@ async def test_a_ttl_in_milliseconds_is_warned_of_and_can_be_forgotten(nodes, ey
 
         await becomes(30_000.0)
         for eye in eyes.clients:
-            eye.delete("redlock-async:longest-ttl")
+            eye.hdel("redlock-async:node", "ttl")
         await becomes(10.0)
-        await eventually(lambda: [eye.get("redlock-async:longest-ttl") for eye in eyes.clients] == [b"10000"] * 5)
+        await eventually(lambda: [eye.hget("redlock-async:node", "ttl") for eye in eyes.clients] == [b"10000"] * 5)
 
 
 async def test_who_waits_for_itself_without_an_end_is_warned(nodes, caplog):
@@ -828,14 +833,14 @@ async def test_who_waits_for_itself_without_an_end_is_warned(nodes, caplog):
             return redlock.semaphore(name, permits=2, **options)
 
         for first, then, why in (
-            (redlock, redlock, "'x', which is held, in this very task: reentrant=True"),
-            (redlock.fair, redlock.fair, "'x', which is held, in this very task"),
-            (redlock.write, redlock.read, "'x', which is held, in this very task: downgrade()"),
-            (full, full, "'x', which is held; this very task holds 2 of its slots"),
+            (redlock, redlock, "'x', which this task already holds (self-deadlock). Pass reentrant=True"),
+            (redlock.fair_lock, redlock.fair_lock, "'x', which this task already holds (self-deadlock)"),
+            (redlock.write_lock, redlock.read_lock, "'x', which this task already holds (self-deadlock). downgrade()"),
+            (full, full, "'x'; this task holds 2 of its slots itself"),
         ):
             async with first("x"):
                 (told,) = await wait(then)
-                assert f"waiting without an end for {why}" in told
+                assert f"waiting forever (wait=None) for {why}" in told
                 assert await asyncio.create_task(wait(then)) == []
         async with one("x"):
             assert await wait(one) == []
@@ -857,18 +862,18 @@ async def test_an_old_text_takes_nothing_from_who_attached_it_in_time(nodes, eye
 async def test_a_text_that_is_attached_twice_leaves_nothing_behind(nodes):
     """In the program that has it: what is told of leases, and kept of them."""
     async with Redlock(nodes) as redlock:
-        for lock in (redlock("x"), redlock.read("x"), redlock.semaphore("x", permits=3, count=2)):
+        for lock in (redlock("x"), redlock.read_lock("x"), redlock.semaphore("x", permits=3, count=2)):
             text = (await lock.acquire()).detach()
             first, second = redlock.attach(text), redlock.attach(text)
             await first.release()
             with contextlib.suppress(LockLost, NotHeld):
                 await second.release()
             assert redlock.statistics().held == 0
-        assert not redlock._running.held
-        assert not redlock._running._sharing
+        assert not redlock._running.registry._by_key
+        assert not redlock._running.registry.sharing
 
 
-async def test_a_lease_that_was_given_back_is_not_entered(nodes):
+async def test_a_released_lease_cannot_be_entered(nodes):
     """Though another of the same holding goes on."""
     async with Redlock(nodes) as redlock:
         lock = redlock("x", reentrant=True)
@@ -895,7 +900,7 @@ async def test_many_that_try_once_are_not_remembered(nodes):
         async def look():
             nonlocal longest
             while True:
-                longest = max([longest, *(len(turn.once) for turn in redlock._running.turns._turns.values())])
+                longest = max([longest, *(len(turn.one_shot) for turn in redlock._running.queues._queues.values())])
                 await asyncio.sleep(0)
 
         looking = asyncio.create_task(look())

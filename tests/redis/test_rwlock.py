@@ -1,4 +1,4 @@
-"""Readers share, a writer is alone, and neither starves the other: on real servers, between clients and processes."""
+"""Readers share, a writer excludes all others, and neither starves the other, across clients and processes."""
 
 import asyncio
 import json
@@ -52,6 +52,8 @@ async def in_another_task(awaitable):
 # Who excludes whom
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.asyncio
 async def test_sharing_a_name_costs_little(nodes, fencing):
     """Readers of one name are at most half as fast as readers of a name each: medians of what is measured in turns."""
@@ -59,7 +61,7 @@ async def test_sharing_a_name_costs_little(nodes, fencing):
 
         async def reader(client, name):
             for _ in range(40):
-                async with client.read(name):
+                async with client.read_lock(name):
                     pass
 
         async def rate(name):
@@ -78,7 +80,7 @@ async def test_sharing_a_name_costs_little(nodes, fencing):
 async def test_readers_share(nodes, eyes, eventually, fencing):
     """Readers of one client and of others hold at once, and the last one out leaves nothing."""
     async with Redlock(nodes, fencing=fencing) as one, Redlock(nodes, fencing=fencing) as two:
-        leases = await asyncio.gather(*((one, two)[number % 2].read("doc").acquire() for number in range(20)))
+        leases = await asyncio.gather(*((one, two)[number % 2].read_lock("doc").acquire() for number in range(20)))
         assert all(lease.valid for lease in leases)
         assert len({lease.token for lease in leases}) == 20
         await eventually(lambda: readers(eyes) == [20] * 5)
@@ -96,15 +98,15 @@ async def test_a_writer_is_alone(nodes, eyes, eventually, fencing, same_client):
     async with AsyncExitStack() as stack:
         redlock = await stack.enter_async_context(Redlock(nodes, fencing=fencing))
         other = redlock if same_client else await stack.enter_async_context(Redlock(nodes, fencing=fencing))
-        async with redlock.write("doc"):
-            for lock in (other.read("doc"), other.write("doc"), other("doc")):
+        async with redlock.write_lock("doc"):
+            for lock in (other.read_lock("doc"), other.write_lock("doc"), other("doc")):
                 assert await in_another_task(lock.try_acquire()) is None
             assert left(eyes) == [KEY]
-        async with redlock.read("doc"):
-            for lock in (other.write("doc"), other("doc"), other("a", "doc")):
+        async with redlock.read_lock("doc"):
+            for lock in (other.write_lock("doc"), other("doc"), other("a", "doc")):
                 assert await in_another_task(lock.try_acquire()) is None
         async with redlock("doc"):
-            for lock in (other.read("doc"), other.write("doc")):
+            for lock in (other.read_lock("doc"), other.write_lock("doc")):
                 assert await in_another_task(lock.try_acquire()) is None
         await clean(eyes, eventually)
 
@@ -115,13 +117,13 @@ async def test_another_library_is_a_writer(nodes, eyes, eventually):
     async with Redlock(nodes) as redlock:
         for client in eyes.clients:
             assert client.set("doc", "a foreign token", nx=True, px=10_000)
-        assert await redlock.read("doc").try_acquire() is None
-        assert await redlock.write("doc").try_acquire() is None
+        assert await redlock.read_lock("doc").try_acquire() is None
+        assert await redlock.write_lock("doc").try_acquire() is None
         for client in eyes.clients:
             client.delete("doc")
-        for lock in (redlock.read("doc"), redlock.write("doc")):
+        for lock in (redlock.read_lock("doc"), redlock.write_lock("doc")):
             async with lock as lease:
-                await eventually(lambda lease=lease: lease.margin == 2)
+                await eventually(lambda lease=lease: lease.spare_votes == 2)
                 assert not any(client.set("doc", "a foreign token", nx=True, px=10_000) for client in eyes.clients)
         await clean(eyes, eventually)
 
@@ -174,8 +176,9 @@ def sweep(held):
     return most
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("tasks_reading", "tasks_writing", "leases"), [(6, 2, 30), (20, 1, 20), (2, 6, 20)])
-def test_no_writer_beside_anybody_between_processes(tasks_reading, tasks_writing, leases, nodes, eyes):
+def test_a_writer_excludes_every_other_process(tasks_reading, tasks_writing, leases, nodes, eyes):
     """Four processes of readers and writers: no overlap with a writer, fences in order, everybody gets in."""
     processes = 4
     held, attempts = run_processes(nodes, processes, tasks_reading, tasks_writing, leases)
@@ -195,9 +198,9 @@ async def test_fences_order_readers_against_writers(nodes):
     async with Redlock(nodes) as one, Redlock(nodes) as two:
         before = 0
         for _ in range(5):
-            async with one.write("doc") as writer:
+            async with one.write_lock("doc") as writer:
                 assert writer.fencing_token > before
-            async with one.read("doc") as first, two.read("doc") as second, one.read("doc") as third:
+            async with one.read_lock("doc") as first, two.read_lock("doc") as second, one.read_lock("doc") as third:
                 assert writer.fencing_token < first.fencing_token
                 assert first.fencing_token == second.fencing_token == third.fencing_token
             before = first.fencing_token
@@ -210,15 +213,15 @@ async def test_fences_order_readers_against_writers(nodes):
 async def test_readers_level_a_fence_the_nodes_disagree_on(nodes, eyes):
     """With registers apart the readers' token is still above the last writer's, and below the next one's."""
     async with Redlock(nodes) as redlock:
-        async with redlock.write("doc") as before:
+        async with redlock.write_lock("doc") as before:
             pass
         register = eyes.clients[0].keys("redlock-async:fence:*")[0]
         for number, client in enumerate(eyes.clients):
             client.set(register, before.fencing_token + 10_000_000 * (number + 1))
-        async with redlock.read("doc") as first, redlock.read("doc") as second:
+        async with redlock.read_lock("doc") as first, redlock.read_lock("doc") as second:
             assert before.fencing_token < first.fencing_token
             assert sum(int(client.get(register)) >= first.fencing_token for client in eyes.clients) >= 3
-        async with redlock.write("doc") as after:
+        async with redlock.write_lock("doc") as after:
             assert after.fencing_token > max(first.fencing_token, second.fencing_token)
 
 
@@ -227,12 +230,19 @@ async def test_readers_level_a_fence_the_nodes_disagree_on(nodes, eyes):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("same_client", [True, False])
-async def test_whoever_waits_is_woken_by_the_release(nodes, same_client):
+async def test_a_release_wakes_the_waiters(nodes, same_client):
     """Writer after reader and reader after writer, within the client too: long before any polling interval."""
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(Redlock(nodes, retry_delay=5.0))
         two = one if same_client else await stack.enter_async_context(Redlock(nodes, retry_delay=5.0))
-        kinds = [one.read("doc"), two.write("doc"), one.read("doc"), two("doc"), one.read("doc"), two.write("doc")]
+        kinds = [
+            one.read_lock("doc"),
+            two.write_lock("doc"),
+            one.read_lock("doc"),
+            two("doc"),
+            one.read_lock("doc"),
+            two.write_lock("doc"),
+        ]
         held = await kinds[0].acquire()
         for following in kinds[1:]:
             waiting = asyncio.create_task(following.acquire())
@@ -249,8 +259,8 @@ async def test_whoever_waits_is_woken_by_the_release(nodes, same_client):
 async def test_a_writer_waits_for_the_last_reader_only(nodes):
     """Readers that leave one by one let it in when the last one does."""
     async with Redlock(nodes, retry_delay=5.0) as one, Redlock(nodes, retry_delay=5.0) as two:
-        leases = [await (one, two)[number % 2].read("doc").acquire() for number in range(6)]
-        waiting = asyncio.create_task(two.write("doc").acquire())
+        leases = [await (one, two)[number % 2].read_lock("doc").acquire() for number in range(6)]
+        waiting = asyncio.create_task(two.write_lock("doc").acquire())
         for lease in leases:
             await asyncio.sleep(0.02)
             assert not waiting.done()
@@ -269,7 +279,7 @@ async def test_a_stream_of_readers_does_not_starve_a_writer(nodes, writer):
         async def read(client, length):
             while not stop.is_set():
                 asked = time.monotonic()
-                async with client.read("doc"):
+                async with client.read_lock("doc"):
                     gaps.append(time.monotonic() - asked)
                     await asyncio.sleep(length)
 
@@ -277,7 +287,7 @@ async def test_a_stream_of_readers_does_not_starve_a_writer(nodes, writer):
         await asyncio.sleep(0.2)
         for _ in range(5):
             asked = time.monotonic()
-            async with (one if writer == "a reader's client" else three).write("doc"):
+            async with (one if writer == "a reader's client" else three).write_lock("doc"):
                 assert time.monotonic() - asked < 0.4
                 served = len(gaps)
             await asyncio.sleep(0.15)
@@ -294,39 +304,39 @@ async def test_writers_do_not_starve_a_reader(nodes):
 
         async def write(client):
             while not stop.is_set():
-                async with client.write("doc"):
+                async with client.write_lock("doc"):
                     await asyncio.sleep(0.002)
 
         tasks = [asyncio.create_task(write(client)) for _ in range(5) for client in (one, two)]
         for _ in range(5):
             async with asyncio.timeout(3):
-                await (await one.read("doc").acquire()).release()
+                await (await one.read_lock("doc").acquire()).release()
         stop.set()
         await asyncio.gather(*tasks)
 
 
 @pytest.mark.asyncio
-async def test_trying_once_holds_nobody_out(nodes, eyes):
-    """A writer that does not wait leaves no hint, and says that there are readers."""
-    async with Redlock(nodes) as one, Redlock(nodes) as two, one.read("doc"):
+async def test_a_failed_try_acquire_blocks_no_reader(nodes, eyes):
+    """A writer that does not wait leaves no reservation, and its error mentions the readers."""
+    async with Redlock(nodes) as one, Redlock(nodes) as two, one.read_lock("doc"):
         for _ in range(10):
             with pytest.raises(LockTimeout, match="held by readers"):
-                await two.write("doc").acquire(wait=0)
+                await two.write_lock("doc").acquire(wait=0)
             assert not any(client.exists(HINT) for client in eyes.clients)
         with pytest.raises(LockTimeout, match="held by readers"):
             await two("doc").acquire(wait=0.05)
 
 
 @pytest.mark.asyncio
-async def test_a_reader_is_told_that_a_writer_waits(nodes, eventually, eyes):
-    """New readers are held out, old ones go on and renew, and the refusal says why."""
+async def test_a_reader_that_times_out_learns_which_writer_waits(nodes, eventually, eyes):
+    """New readers wait, existing readers keep renewing, and the LockTimeout says why."""
     async with Redlock(nodes, ttl=0.5) as one, Redlock(nodes) as two:
-        async with one.read("doc") as old:
-            waiting = asyncio.create_task(two.write("doc").acquire(wait=None))
+        async with one.read_lock("doc") as old:
+            waiting = asyncio.create_task(two.write_lock("doc").acquire(wait=None))
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
             for client in (one, two):
                 with pytest.raises(LockTimeout, match="behind a waiting writer"):
-                    await in_another_task(client.read("doc").acquire(wait=0.02))
+                    await in_another_task(client.read_lock("doc").acquire(wait=0.02))
             await asyncio.sleep(1.0)
             assert old.valid
             assert one.statistics().extended
@@ -339,21 +349,21 @@ async def test_a_reader_is_told_that_a_writer_waits(nodes, eventually, eyes):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("others", [0, 3])
 @pytest.mark.parametrize("same_client", [True, False])
-async def test_whoever_reads_reads_again_beside_a_writer_that_waits(nodes, eyes, eventually, same_client, others):
+async def test_a_reader_takes_a_second_read_lock_while_a_writer_waits(nodes, eyes, eventually, same_client, others):
     """Or the writer would wait for the first lease, and the second one for the writer; others wait behind it."""
     async with Redlock(nodes, wait=None) as one, Redlock(nodes, wait=None) as two:
-        async with one.read("doc"):
-            writer = asyncio.create_task((one if same_client else two).write("doc").acquire())
+        async with one.read_lock("doc"):
+            writer = asyncio.create_task((one if same_client else two).write_lock("doc").acquire())
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
-            outside = [asyncio.create_task(one.read("doc").acquire()) for _ in range(others)]
-            await asyncio.sleep(0.05)  # until they are held out
+            outside = [asyncio.create_task(one.read_lock("doc").acquire()) for _ in range(others)]
+            await asyncio.sleep(0.05)  # until they are quarantined
             async with asyncio.timeout(1):
-                async with one.read("doc") as inner, one.read("doc"):
+                async with one.read_lock("doc") as inner, one.read_lock("doc"):
                     assert inner.valid
-                await (await one.read("doc").try_acquire()).release()
+                await (await one.read_lock("doc").try_acquire()).release()
             assert not any(task.done() for task in (writer, *outside))
             with pytest.raises(LockTimeout, match="behind a waiting writer"):
-                await in_another_task(one.read("doc").acquire(wait=0.02))
+                await in_another_task(one.read_lock("doc").acquire(wait=0.02))
         async with asyncio.timeout(2):
             await (await writer).release()
             for task in outside:
@@ -367,10 +377,10 @@ async def test_whoever_reads_reads_again_beside_a_writer_that_waits(nodes, eyes,
 async def test_a_writer_that_gives_up_lets_readers_in_at_once(nodes, eyes, eventually, same_client, gives_up_by):
     """Its hint is gone, and whoever it held out is in, long before the hint would have run out."""
     async with Redlock(nodes, retry_delay=5.0) as one, Redlock(nodes, retry_delay=5.0) as two:
-        async with one.read("doc"):
-            writer = asyncio.create_task(two.write("doc").acquire(wait=0.3))
+        async with one.read_lock("doc"):
+            writer = asyncio.create_task(two.write_lock("doc").acquire(wait=0.3))
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
-            reader = asyncio.create_task((two if same_client else one).read("doc").acquire())
+            reader = asyncio.create_task((two if same_client else one).read_lock("doc").acquire())
             await asyncio.sleep(0.05)
             assert not reader.done()
             if gives_up_by == "cancel":
@@ -389,11 +399,11 @@ async def test_a_writer_that_gives_up_lets_readers_in_at_once(nodes, eyes, event
 async def test_a_writer_takes_only_its_own_hint_away(nodes, eyes, eventually):
     """Of two that wait, the one that gives up leaves the other's."""
     async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as three:
-        async with one.read("doc"):
-            first = asyncio.create_task(two.write("doc").acquire())
+        async with one.read_lock("doc"):
+            first = asyncio.create_task(two.write_lock("doc").acquire())
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
             hints = [client.get(HINT) for client in eyes.clients]
-            second = asyncio.create_task(three.write("doc").acquire())
+            second = asyncio.create_task(three.write_lock("doc").acquire())
             await asyncio.sleep(0.1)
             second.cancel()
             await asyncio.wait([second])
@@ -411,7 +421,7 @@ async def test_a_writer_that_died_waiting_holds_readers_out_for_a_moment(nodes, 
         for client in eyes.clients:
             client.set(HINT, "of somebody who died", px=300)
         started = time.monotonic()
-        async with redlock.read("doc"):
+        async with redlock.read_lock("doc"):
             assert 0.25 < time.monotonic() - started < 0.45
 
 
@@ -419,13 +429,13 @@ async def test_a_writer_that_died_waiting_holds_readers_out_for_a_moment(nodes, 
 async def test_a_dead_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually):
     """Others that renew do not keep it alive, and when they leave a writer is in at once."""
     async with Redlock(nodes, ttl=0.4) as one, Redlock(nodes, retry_delay=5.0) as two:
-        async with one.read("doc"):
+        async with one.read_lock("doc"):
             for client in eyes.clients:
                 seconds, micros = client.time()
                 client.zadd(READERS, {"0123456789abcdef0123456789abcdef:dead": seconds * 1000 + micros // 1000 + 300})
             assert readers(eyes) == [2] * 5
             await eventually(lambda: readers(eyes) == [1] * 5, within=1.0)
-            waiting = asyncio.create_task(two.write("doc").acquire())
+            waiting = asyncio.create_task(two.write_lock("doc").acquire())
             await asyncio.sleep(0.1)
             released = time.monotonic()
         async with await waiting:
@@ -440,12 +450,12 @@ async def test_a_killed_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually
         (
             "import asyncio, sys; from redlock_async import Redlock\n"
             "async def main():\n"
-            "    async with Redlock(sys.argv[2:], ttl=float(sys.argv[1])) as redlock, redlock.read('doc'):\n"
+            "    async with Redlock(sys.argv[2:], ttl=float(sys.argv[1])) as redlock, redlock.read_lock('doc'):\n"
             "        print('in', flush=True); await asyncio.sleep(60)\n"
             "asyncio.run(main())"
         ),
     )
-    async with Redlock(nodes, ttl=0.6) as one, one.read("doc"):
+    async with Redlock(nodes, ttl=0.6) as one, one.read_lock("doc"):
         dying = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, str(ttl), *nodes, stdout=asyncio.subprocess.PIPE
         )
@@ -462,15 +472,15 @@ async def test_a_killed_reader_is_gone_after_its_own_ttl(nodes, eyes, eventually
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", ["write", "lock"])
+@pytest.mark.parametrize("kind", ["write_lock", "lock"])
 async def test_when_all_readers_died_a_writer_gets_in(nodes, eyes, eventually, kind):
     """A writer after their ttl; a plain lock, which knows nothing of readers, at most half a ttl later."""
     async with Redlock(nodes, ttl=0.4) as dying, Redlock(nodes, retry_delay=5.0) as redlock:
-        lease = await dying.read("doc").acquire()
-        lease._holding.abandon()  # it is neither renewed nor released any more
+        lease = await dying.read_lock("doc").acquire()
+        lease._session.registry.abandon(lease._held)  # it is neither renewed nor released any more
         started = time.monotonic()
         async with getattr(redlock, kind)("doc"):
-            assert 0.3 < time.monotonic() - started < (0.5 if kind == "write" else 0.7)
+            assert 0.3 < time.monotonic() - started < (0.5 if kind == "write_lock" else 0.7)
         await clean(eyes, eventually)
 
 
@@ -479,7 +489,7 @@ async def test_without_tracking_waiting_is_polling(nodes):
     """On RESP2 connections there is no push, and everybody still gets in within a pause."""
     urls = [f"{url}?protocol=2" for url in nodes]
     async with Redlock(nodes) as holder, Redlock(urls, retry_delay=0.05) as redlock:
-        for first, then in (("read", "write"), ("write", "read")):
+        for first, then in (("read_lock", "write_lock"), ("write_lock", "read_lock")):
             held = await getattr(holder, first)("doc").acquire()
             waiting = asyncio.create_task(getattr(redlock, then)("doc").acquire())
             await asyncio.sleep(0.1)
@@ -489,6 +499,8 @@ async def test_without_tracking_waiting_is_polling(nodes):
             assert time.monotonic() - released < CLEAN_WITHIN
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.asyncio
 async def test_a_writer_waiting_for_renewing_readers_costs_the_nodes_next_to_nothing(nodes, eyes, eventually):
     """Twenty readers that renew do not turn a waiting writer into a busy loop, nor the readers it holds out."""
@@ -496,13 +508,13 @@ async def test_a_writer_waiting_for_renewing_readers_costs_the_nodes_next_to_not
         enter = stack.enter_async_context
         clients = [await enter(Redlock(nodes, ttl=2.0)) for _ in range(20)]
         waiting, held_out = await enter(Redlock(nodes)), await enter(Redlock(nodes))
-        leases = [await client.read("doc").acquire() for client in clients]
+        leases = [await client.read_lock("doc").acquire() for client in clients]
         await asyncio.sleep(0.1)
         alone = await commands_a_second(eyes)
-        writer = asyncio.create_task(waiting.write("doc").acquire(wait=None))
+        writer = asyncio.create_task(waiting.write_lock("doc").acquire(wait=None))
         await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
         with_writer = await commands_a_second(eyes)
-        reader = asyncio.create_task(held_out.read("doc").acquire(wait=None))
+        reader = asyncio.create_task(held_out.read_lock("doc").acquire(wait=None))
         with_both = await commands_a_second(eyes)
         figures = f"{alone:.1f}, with a waiting writer {with_writer:.1f}, with a held out reader {with_both:.1f}"
         print(f"commands/s a node: readers alone {figures}")
@@ -536,13 +548,13 @@ async def commands_a_second(eyes, seconds=3):
 async def test_a_lease_lasts_for_many_ttls(nodes, eyes, eventually):
     """Readers and writers are renewed, in a batch, and still exclude each other after it."""
     async with Redlock(nodes, ttl=0.2) as redlock, Redlock(nodes) as other:
-        leases = [await redlock.read("doc").acquire() for _ in range(30)]
-        leases.append(await redlock.write("doc2").acquire())
+        leases = [await redlock.read_lock("doc").acquire() for _ in range(30)]
+        leases.append(await redlock.write_lock("doc2").acquire())
         await asyncio.sleep(1.0)
         assert all(lease.valid for lease in leases)
         assert readers(eyes) == [30] * 5
-        assert await other.write("doc").try_acquire() is None
-        assert await other.read("doc2").try_acquire() is None
+        assert await other.write_lock("doc").try_acquire() is None
+        assert await other.read_lock("doc2").try_acquire() is None
         assert redlock.statistics().lost == 0
         for lease in leases:
             await lease.release()
@@ -553,7 +565,7 @@ async def test_a_lease_lasts_for_many_ttls(nodes, eyes, eventually):
 async def test_extend_of_a_reader(nodes, eyes, eventually):
     """A longer ttl holds out a plain lock for as long, and nothing is ever shortened."""
     async with Redlock(nodes, ttl=0.3) as redlock:
-        lease = await redlock.read("doc").acquire()
+        lease = await redlock.read_lock("doc").acquire()
         await lease.extend(5)
         assert 4.5 < lease.remaining < 5
         await eventually(lambda: all(client.pttl(KEY) >= 4500 for client in eyes.clients))
@@ -565,12 +577,12 @@ async def test_extend_of_a_reader(nodes, eyes, eventually):
 
 @pytest.mark.asyncio
 async def test_a_reader_that_stays_locked(nodes, eyes, eventually):
-    """`hold_at_least` keeps writers out after a quick body, and then runs out."""
+    """`min_hold` keeps writers out after a quick body, and then runs out."""
     async with Redlock(nodes) as redlock, Redlock(nodes, retry_delay=5.0) as other:
         started = time.monotonic()
-        async with redlock.read("doc", hold_at_least=0.3), redlock.read("doc"):
+        async with redlock.read_lock("doc", min_hold=0.3), redlock.read_lock("doc"):
             pass
-        async with other.write("doc"):
+        async with other.write_lock("doc"):
             assert 0.25 < time.monotonic() - started < 0.45
         await clean(eyes, eventually)
 
@@ -581,8 +593,8 @@ async def test_a_reader_that_is_freed_by_force_is_lost(nodes, eyes, eventually, 
     """At its next renewal at the latest: its body is cancelled, and it is not set again."""
     async with Redlock(nodes, ttl=0.6) as redlock, Redlock(nodes) as other:
         with pytest.raises(LockLost):
-            async with redlock.read("doc") as lease:
-                await eventually(lambda: lease.margin == 2)
+            async with redlock.read_lock("doc") as lease:
+                await eventually(lambda: lease.spare_votes == 2)
                 await asyncio.sleep(0.05)
                 freed = time.monotonic()
                 if by == "force_release":
@@ -603,35 +615,35 @@ async def test_a_reader_that_is_freed_by_force_is_lost(nodes, eyes, eventually, 
 async def test_readers_that_are_freed_by_force_know_at_once(nodes, eyes, eventually, by):
     """All of them, long before they are renewed; and readers that come and go are told to nobody."""
     async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as operator:
-        leases = [await client.read("doc").acquire() for client in (one, two) for _ in range(5)]
+        leases = [await client.read_lock("doc").acquire() for client in (one, two) for _ in range(5)]
         await asyncio.sleep(0.05)  # their first look
         before = commands(eyes)
         for _ in range(20):
-            async with operator.read("doc"):
+            async with operator.read_lock("doc"):
                 pass
         told = max(after - earlier for earlier, after in zip(before, commands(eyes), strict=True))
         assert told <= 2 * 20 + 3, "one to take, one to leave, and the first looks"
         begun = time.monotonic()
         assert await (one if by == "its own client" else operator).force_release("doc")
-        await asyncio.gather(*(asyncio.wait_for(lease.wait_lost(), 1) for lease in leases))
+        await asyncio.gather(*(asyncio.wait_for(lease.wait_until_lost(), 1) for lease in leases))
         took = time.monotonic() - begun
         print(f"ten readers of two clients knew after {took * 1e3:.1f} ms")
         assert took < 0.05
-        async with operator.write("doc", wait=0):
+        async with operator.write_lock("doc", wait=0):
             assert not any(lease.valid for lease in leases)
         await clean(eyes, eventually)
 
 
 @pytest.mark.asyncio
-async def test_a_reader_that_was_a_writer_is_told_as_well(nodes):
+async def test_a_downgraded_reader_learns_of_a_loss_too(nodes):
     """It is looked at no sooner than it is renewed, and must hear of it before that."""
     async with Redlock(nodes) as redlock, Redlock(nodes) as operator:
-        writing = await redlock.write("doc").acquire()
+        writing = await redlock.write_lock("doc").acquire()
         reading = await writing.downgrade()
         await asyncio.sleep(0.05)
         begun = time.monotonic()
         assert await operator.force_release("doc")
-        await asyncio.wait_for(reading.wait_lost(), 1)
+        await asyncio.wait_for(reading.wait_until_lost(), 1)
         assert time.monotonic() - begun < 0.05
 
 
@@ -639,8 +651,8 @@ async def test_a_reader_that_was_a_writer_is_told_as_well(nodes):
 async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventually):
     """One node's mishap is repaired at the next renewal, whichever of its keys it lost."""
     async with Redlock(nodes, ttl=0.3) as redlock:
-        async with redlock.read("doc") as lease, redlock.read("doc"):
-            await eventually(lambda: lease.margin == 2)
+        async with redlock.read_lock("doc") as lease, redlock.read_lock("doc"):
+            await eventually(lambda: lease.spare_votes == 2)
             eyes.clients[0].zrem(READERS, lease.token)
             eyes.clients[1].delete(KEY, READERS)
             await eventually(lambda: readers(eyes) == [2] * 5)
@@ -653,15 +665,15 @@ async def test_a_reader_taken_out_of_a_minority_is_set_again(nodes, eyes, eventu
 async def test_readers_that_were_freed_do_not_come_back_with_the_next(nodes, eyes, eventually):
     """Whoever joins, or is set again, where the lock key is gone finds none, though the set is still there."""
     async with Redlock(nodes, ttl=0.9) as redlock, Redlock(nodes) as other:
-        await redlock.read("doc", renew=False).acquire()
+        await redlock.read_lock("doc", renew=False).acquire()
         for client in eyes.clients:
             client.delete(KEY)
-        async with other.read("doc") as lease:
-            await eventually(lambda: lease.margin == 2)
+        async with other.read_lock("doc") as lease:
+            await eventually(lambda: lease.spare_votes == 2)
             assert [client.zrange(READERS, 0, -1) for client in eyes.clients] == [[lease.token.encode()]] * 5
-        stale = await redlock.read("stale", renew=False, ttl=5).acquire()
-        async with redlock.read("stale") as lease:
-            await eventually(lambda: lease.margin == stale.margin == 2)
+        stale = await redlock.read_lock("stale", renew=False, ttl=5).acquire()
+        async with redlock.read_lock("stale") as lease:
+            await eventually(lambda: lease.spare_votes == stale.spare_votes == 2)
             set_again = eyes.clients[0]
             set_again.delete("stale")
             await eventually(lambda: set_again.exists("stale"))
@@ -673,7 +685,7 @@ async def test_a_writer_that_is_overwritten_is_lost(nodes, eyes):
     """As with a plain lock."""
     async with Redlock(nodes) as redlock:
         with pytest.raises(LockLost):
-            async with redlock.write("doc"):
+            async with redlock.write_lock("doc"):
                 await asyncio.sleep(0.05)
                 for client in eyes.clients[:3]:
                     client.set(KEY, "somebody else")
@@ -686,7 +698,7 @@ async def test_a_writer_that_is_overwritten_is_lost(nodes, eyes):
 async def test_detached_leases_of_both_kinds(nodes, eyes, eventually):
     """A lease is handed to another client, which renews and releases it as what it is."""
     async with Redlock(nodes, ttl=0.5) as one, Redlock(nodes) as two:
-        for kind, excluded in (("read", "write"), ("write", "read")):
+        for kind, excluded in (("read_lock", "write_lock"), ("write_lock", "read_lock")):
             lease = await getattr(one, kind)("doc").acquire()
             attached = two.attach(lease.detach())
             assert (attached.token, attached.fencing_token) == (lease.token, lease.fencing_token)
@@ -695,7 +707,7 @@ async def test_detached_leases_of_both_kinds(nodes, eyes, eventually):
             assert await getattr(one, excluded)("doc").try_acquire() is None
             await attached.release()
             await clean(eyes, eventually)
-        attached = two.attach((await one.write("doc").acquire()).detach())
+        attached = two.attach((await one.write_lock("doc").acquire()).detach())
         await (await attached.downgrade()).release()
         await clean(eyes, eventually)
 
@@ -709,8 +721,8 @@ async def test_downgrade_lets_readers_in_and_no_writer(nodes, eyes, eventually, 
     """Readers that wait come in, a writer that waits does not, and the read lease is renewed until it is released."""
     async with Redlock(nodes, fencing=fencing, ttl=0.5) as one, Redlock(nodes, fencing=fencing) as two:
         other = one if same_client else two
-        async with one.write("doc") as lease:
-            reader = asyncio.create_task(other.read("doc").acquire())
+        async with one.write_lock("doc") as lease:
+            reader = asyncio.create_task(other.read_lock("doc").acquire())
             await asyncio.sleep(0.05)
             assert not reader.done()
             for client in eyes.clients:
@@ -718,7 +730,7 @@ async def test_downgrade_lets_readers_in_and_no_writer(nodes, eyes, eventually, 
             read = await lease.downgrade()
             async with asyncio.timeout(0.2):
                 joined = await reader
-            writer = asyncio.create_task(other.write("doc").acquire())
+            writer = asyncio.create_task(other.write_lock("doc").acquire())
             assert (read.fencing_token, read.name) == (lease.fencing_token, "doc")
             assert not fencing or joined.fencing_token > read.fencing_token
             for use in (lease.release, lease.extend, lease.downgrade):
@@ -743,7 +755,7 @@ async def test_downgrade_lets_readers_in_and_no_writer(nodes, eyes, eventually, 
 async def test_a_lease_is_not_valid_from_the_moment_it_is_downgraded(nodes):
     """Readers can be in before the answer is: nobody may rely on the writer's lease meanwhile."""
     async with Redlock(nodes) as redlock:
-        lease = await redlock.write("doc").acquire()
+        lease = await redlock.write_lock("doc").acquire()
         downgrading = asyncio.create_task(lease.downgrade())
         await asyncio.sleep(0)
         assert not downgrading.done()
@@ -755,7 +767,7 @@ async def test_a_lease_is_not_valid_from_the_moment_it_is_downgraded(nodes):
 async def test_downgrade_keeps_the_options(nodes, eyes, eventually):
     """`max_hold` still ends it, counted from when it began to write."""
     async with Redlock(nodes) as redlock:
-        lease = await redlock.write("doc", max_hold=0.8).acquire()
+        lease = await redlock.write_lock("doc", max_hold=0.8).acquire()
         began = time.monotonic()
         await asyncio.sleep(0.2)
         read = await lease.downgrade()
@@ -771,8 +783,8 @@ async def test_downgrade_keeps_the_options(nodes, eyes, eventually):
 async def test_downgrade_of_a_lease_that_was_freed_by_force(nodes, eyes, eventually):
     """With no majority left to downgrade it is lost, and nothing remains of it."""
     async with Redlock(nodes) as redlock:
-        lease = await redlock.write("doc").acquire()
-        await eventually(lambda: lease.margin == 2)
+        lease = await redlock.write_lock("doc").acquire()
+        await eventually(lambda: lease.spare_votes == 2)
         for client in eyes.clients[:3]:
             client.delete(KEY)
         with pytest.raises(LockLost):
@@ -785,10 +797,10 @@ async def test_downgrade_of_a_lease_that_was_freed_by_force(nodes, eyes, eventua
 
 @pytest.mark.asyncio
 async def test_downgrade_without_a_majority(cluster, eventually):
-    """Too few masters answer: an outage, the lease is over, and the others are clean."""
+    """Too few nodes answer: an outage, the lease is over, and the others are clean."""
     async with Redlock(cluster.urls, node_timeout=0.1) as redlock:
         with pytest.raises(QuorumUnavailable, match="downgrade"):
-            async with redlock.write("doc") as lease:
+            async with redlock.write_lock("doc") as lease:
                 for index in (0, 1, 2):
                     cluster.kill(index)
                 await lease.downgrade()
@@ -803,27 +815,27 @@ async def test_downgrade_without_a_majority(cluster, eventually):
 async def test_upgrade_is_refused_at_once(nodes, wait):
     """A task that reads cannot write, which would wait for itself; another task of the client just waits."""
     async with Redlock(nodes) as redlock:
-        async with redlock.read("doc"), redlock.read("other"):
+        async with redlock.read_lock("doc"), redlock.read_lock("other"):
             started = time.monotonic()
-            for lock in (redlock.write("doc"), redlock("doc"), redlock("a", "doc"), redlock.fair("doc")):
+            for lock in (redlock.write_lock("doc"), redlock("doc"), redlock("a", "doc"), redlock.fair_lock("doc")):
                 with pytest.raises(ConfigurationError, match="upgrade"):
                     await lock.acquire(wait=wait)
             with pytest.raises(ConfigurationError, match="upgrade"):
-                async with redlock.write("doc"):
+                async with redlock.write_lock("doc"):
                     pass
             assert time.monotonic() - started < 0.05
-            for lock in (redlock.write("doc"), redlock("doc"), redlock.fair("doc")):
+            for lock in (redlock.write_lock("doc"), redlock("doc"), redlock.fair_lock("doc")):
                 assert await in_another_task(lock.try_acquire()) is None
             async with redlock.semaphore("doc", permits=1):
                 pass
-            async with redlock.write("else"):
+            async with redlock.write_lock("else"):
                 pass
-        async with redlock.write("doc") as lease:
+        async with redlock.write_lock("doc") as lease:
             read = await lease.downgrade()
         with pytest.raises(ConfigurationError, match="upgrade"):
-            await redlock.write("doc").acquire(wait=wait)
+            await redlock.write_lock("doc").acquire(wait=wait)
         await read.release()
-        async with redlock.write("doc"):
+        async with redlock.write_lock("doc"):
             pass
 
 
@@ -860,9 +872,16 @@ async def at_every_await(prepare, most=40):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("same_client", [True, False])
 @pytest.mark.parametrize(
-    ("holds", "waits"), [("read", "write"), ("write", "read"), ("write", "write"), ("lock", "read"), ("read", "lock")]
+    ("holds", "waits"),
+    [
+        ("read_lock", "write_lock"),
+        ("write_lock", "read_lock"),
+        ("write_lock", "write_lock"),
+        ("lock", "read_lock"),
+        ("read_lock", "lock"),
+    ],
 )
-async def test_cancelling_whoever_waits_leaves_nothing(nodes, eyes, eventually, holds, waits, same_client):
+async def test_cancelling_a_waiter_leaves_no_keys(nodes, eyes, eventually, holds, waits, same_client):
     """At every await from the first question to the release: no reader, no hint, no lock."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
         waiter = one if same_client else two
@@ -878,7 +897,7 @@ async def test_cancelling_whoever_waits_leaves_nothing(nodes, eyes, eventually, 
 
             async def after():
                 # Nothing of the waiter while the other still holds, and nothing at all afterwards.
-                expected = [KEY, READERS] if holds == "read" else [KEY]
+                expected = [KEY, READERS] if holds == "read_lock" else [KEY]
                 await eventually(lambda: left(eyes) in (expected, []) and max(readers(eyes)) <= 1, within=CLEAN_WITHIN)
                 await eventually(lambda: bool(releases) and releases[-1].done())
                 releases.clear()
@@ -890,18 +909,18 @@ async def test_cancelling_whoever_waits_leaves_nothing(nodes, eyes, eventually, 
 
 
 @pytest.mark.asyncio
-async def test_cancelling_a_reader_that_is_held_out(nodes, eyes, eventually):
+async def test_cancelling_a_reader_that_waits_behind_a_writer(nodes, eyes, eventually):
     """It leaves nothing, and does not touch the hint of the writer it waited for."""
     async with Redlock(nodes) as one, Redlock(nodes) as two:
 
         async def prepare():
-            held = await one.read("doc").acquire()
-            writer = asyncio.create_task(one.write("doc").acquire())
+            held = await one.read_lock("doc").acquire()
+            writer = asyncio.create_task(one.write_lock("doc").acquire())
             await eventually(lambda: all(client.exists(HINT) for client in eyes.clients))
 
             async def use():
                 with pytest.raises(LockTimeout):
-                    await two.read("doc").acquire(wait=0.03)
+                    await two.read_lock("doc").acquire(wait=0.03)
 
             async def after():
                 await eventually(lambda: readers(eyes) == [1] * 5, within=CLEAN_WITHIN)
@@ -922,7 +941,7 @@ async def test_cancelling_a_downgrade_leaves_nothing(nodes, eyes, eventually):
         read = []
 
         async def prepare():
-            lease = await redlock.write("doc").acquire()
+            lease = await redlock.write_lock("doc").acquire()
 
             async def use():
                 read.append(await lease.downgrade())
@@ -946,10 +965,10 @@ async def test_cancelling_a_downgrade_leaves_nothing(nodes, eyes, eventually):
 async def test_a_node_killed_and_another_restarted_empty(cluster):
     """Readers keep their leases, a writer stays out until they leave, and gets in afterwards."""
     async with Redlock(cluster.urls, ttl=1.0, node_timeout=0.1) as one, Redlock(cluster.urls, node_timeout=0.1) as two:
-        leases = [await one.read("doc").acquire() for _ in range(3)]
+        leases = [await one.read_lock("doc").acquire() for _ in range(3)]
         cluster.kill(0)
         cluster.restart(1)
-        waiting = asyncio.create_task(two.write("doc").acquire())
+        waiting = asyncio.create_task(two.write_lock("doc").acquire())
         for _ in range(15):
             await asyncio.sleep(0.1)
             assert all(lease.valid for lease in leases)
@@ -959,9 +978,9 @@ async def test_a_node_killed_and_another_restarted_empty(cluster):
         async with asyncio.timeout(1):
             writer = await waiting
         assert writer.fencing_token > leases[0].fencing_token
-        assert await one.read("doc").try_acquire() is None
+        assert await one.read_lock("doc").try_acquire() is None
         await writer.release()
-        async with one.read("doc") as after:
+        async with one.read_lock("doc") as after:
             assert after.fencing_token > writer.fencing_token
 
 
@@ -970,13 +989,13 @@ async def test_readers_are_renewed_at_maxmemory(cluster, eventually):
     """A server that refuses new keys for want of memory still renews the readers there are."""
     clients = [redis.Redis.from_url(url) for url in cluster.urls]
     async with Redlock(cluster.urls, ttl=0.5) as redlock:
-        lease = await redlock.read("doc").acquire()
+        lease = await redlock.read_lock("doc").acquire()
         for client in clients:
             client.config_set("maxmemory", 1)
         await asyncio.sleep(1.5)
         assert lease.valid
         with pytest.raises(QuorumUnavailable, match="OOM"):
-            await redlock.read("doc2").acquire(wait=0)
+            await redlock.read_lock("doc2").acquire(wait=0)
         await lease.release()
         await eventually(lambda: not any(client.keys("*doc*") for client in clients), within=CLEAN_WITHIN)
     for client in clients:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -25,9 +26,9 @@ from redis.backoff import ConstantBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 
 from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, RedlockError
-from redlock_async._dial import Target
-from redlock_async._errors import NodeDenied
-from redlock_async._wire import Outbox, Wire
+from redlock_async._transport.connection import Connection, WriteBatcher
+from redlock_async._transport.dial import Target
+from redlock_async.errors import NodeDenied
 from redlock_async.testing import LocalCluster
 from redlock_async.testing._servers import HOST, Spawner, find_server, free_ports, make_executable
 
@@ -68,7 +69,10 @@ def ask(port, *command, **options):
 def clients(port, **options):
     """Name and protocol of every connection the server has, but the one that asks."""
     with redis.Redis(host=HOST, port=port, client_name="who-asks", **options) as client:
-        return {each["name"]: each.get("resp") for each in client.client_list() if each["name"] != "who-asks"}
+        listed = [each for each in client.client_list() if each["name"] != "who-asks"]
+    if any("resp" not in each for each in listed):
+        pytest.skip("before Redis 7, CLIENT LIST does not show the protocol of a connection")
+    return {each["name"]: each["resp"] for each in listed}
 
 
 async def until(condition, patience=5.0):
@@ -98,8 +102,8 @@ async def locks(node, **options):
 
 async def opened(node, patience=2.0):
     """A connection of that node with nothing of the library above it."""
-    wire = Wire(Unowned(), Outbox(asyncio.get_running_loop()))
-    await Target(node).open(wire, "seam", patience)
+    wire = Connection(Unowned(), WriteBatcher(asyncio.get_running_loop()))
+    await Target(node).open(wire, patience, hello=True)
     return wire
 
 
@@ -175,7 +179,7 @@ async def test_server_that_goes_away_is_reported_to_us(serve):
 
 @pytest.mark.asyncio
 async def test_handshake_is_what_it_must_be_and_no_more(serve):
-    """HELLO, names, SELECT: no PING, and no subscription to the vendor's notifications."""
+    """HELLO and SELECT: no PING, no names, and no subscription to the vendor's notifications."""
     port = serve()
     with redis.Redis(host=HOST, port=port) as watching, watching.monitor() as monitor:
         wire = await opened(f"redis://{HOST}:{port}/2")
@@ -187,8 +191,7 @@ async def test_handshake_is_what_it_must_be_and_no_more(serve):
         seen = []
         while not seen or seen[-1] != "TIME":
             seen.append(" ".join(monitor.next_command()["command"].split(" ")[:2]).upper())
-    assert {"HELLO 3", "CLIENT SETNAME", "SELECT 2"} <= set(seen)
-    assert set(seen) <= {"HELLO 3", "CLIENT SETNAME", "CLIENT SETINFO", "SELECT 2", "TIME"}
+    assert seen == ["SELECT 2", "HELLO 3", "TIME"]
 
 
 # Ways to reach a server
@@ -342,6 +345,30 @@ async def test_tls_for_another_host_is_refused(serve, certificates):
                 await redlock("x").acquire()
 
 
+def unchecked(port, certificates, **options):
+    """Every way to give a node that says nothing about host names."""
+    authority = str(certificates / "ca.pem")
+    url = f"rediss://localhost:{port}?ssl_ca_certs={quote(authority)}"
+    yield url
+    yield url + "&ssl_check_hostname="
+    yield Redis.from_url(url)
+    yield ConnectionPool.from_url(url)
+    yield Redis(host="localhost", port=port, ssl=True, ssl_ca_certs=authority, **options)
+
+
+@pytest.mark.asyncio
+async def test_tls_for_another_host_is_refused_unless_asked_for(serve, certificates):
+    """With every supported redis-py, although before version 6 its own default is not to check."""
+    async with tls_before(serve(), certificates, "elsewhere") as port:
+        for node in unchecked(port, certificates):
+            async with Redlock([node], wait=0) as redlock:
+                with pytest.raises(QuorumUnavailable, match=r"(?i)hostname mismatch"):
+                    await redlock("x").acquire()
+        url = f"rediss://localhost:{port}?ssl_ca_certs={certificates}/ca.pem&ssl_check_hostname=false"
+        for node in (url, Redis.from_url(url), f"rediss://localhost:{port}?ssl_cert_reqs=none"):
+            assert await locks(node)
+
+
 @pytest.mark.asyncio
 async def test_tls_with_a_missing_authority_file_is_said(serve, certificates):
     """A wrong path is no riddle."""
@@ -353,10 +380,30 @@ async def test_tls_with_a_missing_authority_file_is_said(serve, certificates):
 
 @pytest.mark.asyncio
 async def test_tls_to_a_server_without(serve):
-    """A plain port answered by no TLS fails within the wait."""
+    """A plain port answered by no TLS fails within the wait, and the error says what to change."""
     async with Redlock([f"rediss://localhost:{serve()}"], wait=0) as redlock:
         with pytest.raises(QuorumUnavailable):
             await redlock("x").acquire()
+    async with Redlock([f"rediss://localhost:{serve()}"], wait=3, node_timeout=0.05) as redlock:
+        with pytest.raises(QuorumUnavailable, match=r"If the server does not use TLS, use a redis:// URL"):
+            await redlock("x").acquire()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("answer", [b"-ERR unknown command\r\n", b""], ids=["an error", "the end"])
+async def test_tls_to_a_server_that_answers_something_else(answer):
+    """As a proxy does, or a plain server when there happens to be a line end in what it is sent."""
+
+    async def plain(reader, writer):
+        await reader.read(9)  # the rest is unread: the connection is reset
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(plain, HOST, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Redlock([f"rediss://{HOST}:{port}"], wait=0) as redlock:
+            with pytest.raises(QuorumUnavailable, match=r"did not answer with TLS. .* use a redis:// URL"):
+                await redlock("x").acquire()
 
 
 # Credentials
@@ -397,8 +444,13 @@ async def test_wrong_password_fails_at_once(url, protocol):
 async def test_one_wrong_password_is_a_node_that_is_down():
     """A minority that refuses us is outvoted."""
     with LocalCluster(3, server_args=["--requirepass", PASSWORD]) as cluster:
-        passwords = ["wrong", *2 * [quote(PASSWORD, safe="")]]
-        nodes = [f"redis://:{word}@{HOST}:{port}" for word, port in zip(passwords, cluster.ports, strict=True)]
+        right = quote(PASSWORD, safe="")
+        good, nodes = (
+            [f"redis://:{word}@{HOST}:{port}" for word, port in zip(passwords, cluster.ports, strict=True)]
+            for passwords in (3 * [right], ["wrong", right, right])
+        )
+        async with Redlock(good) as founder, founder("x"):
+            pass
         async with Redlock(nodes, wait=1) as redlock, redlock("x") as lease:
             assert lease.valid
             assert [status.up for status in await redlock.status()] == [False, True, True]
@@ -494,8 +546,8 @@ async def test_protocol_2_works_by_polling(serve):
     ):
         lease = await first("x").acquire()
         waiting = asyncio.ensure_future(second("x").acquire(wait=5))
-        await until(lambda: second._running.counters.attempts >= 2)
-        assert clients(port) == {"redlock:a": "2", "redlock:b": "2"}
+        await until(lambda: second._running.context.counters.attempts >= 2)
+        assert clients(port) == {"redlock:a#1/1": "2", "redlock:b#1/1": "2"}
         await lease.release()
         await (await waiting).release()
 
@@ -557,10 +609,10 @@ async def test_client_stays_usable_beside_the_lock(serve):
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("query", "owner", "name"),
-    [("", "web 1", "redlock:web_1"), ("?client_name=billing", "web 1", "billing"), ("", "Zoë", "redlock:Zo_")],
+    [("", "web 1", "redlock:web_1#1/1"), ("?client_name=billing", "web 1", "billing"), ("", "Zoë", "redlock:Zo_#1/1")],
 )
 async def test_client_name_is_shown(serve, query, owner, name):
-    """CLIENT LIST tells whose connection it is."""
+    """CLIENT LIST tells whose connection it is, and the client's quorum and number of nodes."""
     port = serve()
     async with Redlock([f"redis://{HOST}:{port}{query}"], owner=owner):
         assert clients(port) == {name: "3"}
@@ -626,7 +678,7 @@ def test_url_option_with_an_impossible_value_is_named(query):
 def sentinel(serve, folder):
     """A sentinel over a master and its replica; its port, and both."""
     master = serve("--repl-diskless-sync-delay", "0")
-    replica = serve("--replicaof", f"{HOST} {master}")
+    replica = serve("--replicaof", HOST, str(master))
     (port,) = free_ports(1)
     (folder / "sentinel.conf").write_text(
         f"port {port}\nbind {HOST}\ndir {folder}\n"
@@ -645,6 +697,14 @@ def sentinel(serve, folder):
         process.kill()
         process.wait()
         spawner.close()
+
+
+def is_primary(port):
+    """Whether that server is one now. A Sentinel disconnects the clients of a server that it promotes."""
+    try:
+        return ask(port, "ROLE")[0] == b"master"
+    except redis.ConnectionError:
+        return False
 
 
 def sentinel_knows_a_replica(port):
@@ -670,8 +730,8 @@ async def test_master_behind_a_sentinel_is_found_again_after_a_failover(sentinel
                 assert ask(master, "GET", "x").decode() == lease.token
             with contextlib.suppress(redis.ConnectionError):
                 ask(master, "SHUTDOWN", "NOSAVE", "NOW", "FORCE")
-            await until(lambda: ask(replica, "ROLE")[0] == b"master", 10)
-            await until(lambda: "redlock:seam" in clients(replica), 10)
+            await until(lambda: is_primary(replica), 10)
+            await until(lambda: "redlock:seam#1/1" in clients(replica), 10)
             async with redlock("x") as lease:
                 assert ask(replica, "GET", "x").decode() == lease.token
     finally:
@@ -688,9 +748,119 @@ async def test_sentinel_that_does_not_know_the_master_is_said(sentinel):
         async with Redlock([watch.master_for("mian")], wait=0) as redlock:
             with pytest.raises(QuorumUnavailable, match="mian") as caught:
                 await redlock("x").acquire()
-        assert list(caught.value.nodes) == ["sentinel:mian"]
+        assert list(caught.value.nodes) == [f"sentinel:mian@{HOST}:{port}"]
     finally:
         await watch.sentinels[0].aclose()
+
+
+def service(first, *others, name="main", options=""):
+    """The URL of a service whose Sentinels have these ports."""
+    sentinels = "".join(f"&sentinel={HOST}:{port}" for port in others)
+    return f"redis+sentinel://{HOST}:{first}/{name}?protocol=3{sentinels}{options}"
+
+
+@pytest.mark.asyncio
+async def test_url_of_a_service_follows_a_failover(sentinel):
+    """The Sentinels are asked at each connect, and the next one if the first is away."""
+    port, master, replica = sentinel
+    away, *_ = free_ports(1)
+    await until(lambda: sentinel_knows_a_replica(port), 10)
+    async with Redlock([service(away, port)], owner="seam", ttl=2) as redlock:
+        assert f"sentinel:main@{HOST}:{away}" in repr(redlock)
+        async with redlock("x") as lease:
+            assert ask(master, "GET", "x").decode() == lease.token
+        with contextlib.suppress(redis.ConnectionError):
+            ask(master, "SHUTDOWN", "NOSAVE", "NOW")
+        await until(lambda: is_primary(replica), 10)
+        await until(lambda: "redlock:seam#1/1" in clients(replica), 10)
+        async with redlock("x", wait=30) as lease:
+            assert ask(replica, "GET", "x").decode() == lease.token
+
+
+@pytest.mark.asyncio
+async def test_sentinel_that_hangs_leaves_time_for_the_next(sentinel):
+    """It accepts the connection and says nothing."""
+    port, _, _ = sentinel
+    await until(lambda: sentinel_knows_a_replica(port), 10)
+    with socket.create_server((HOST, 0)) as silent:
+        async with Redlock([service(silent.getsockname()[1], port)], wait=AT_ONCE) as redlock:
+            await (await redlock("x").acquire()).release()
+
+
+@pytest.mark.asyncio
+async def test_why_no_sentinel_names_a_primary_is_said(sentinel):
+    """For each of them."""
+    port, _, _ = sentinel
+    (away,) = free_ports(1)
+    await until(lambda: sentinel_knows_a_replica(port), 10)
+    async with Redlock([service(port, away, name="mian")], wait=0) as redlock:
+        with pytest.raises(QuorumUnavailable) as caught:
+            await redlock("x").acquire()
+    (why,) = map(str, caught.value.nodes.values())
+    assert f"no Sentinel names a primary for 'mian' ({HOST}:{port} does not know that service; {HOST}:{away}: " in why
+
+
+@pytest.mark.asyncio
+async def test_sentinels_have_a_password_of_their_own(sentinel):
+    """The primary's is not sent to them, and no error quotes either."""
+    port, _, _ = sentinel
+    await until(lambda: sentinel_knows_a_replica(port), 10)
+    ask(port, "ACL", "SETUSER", "default", "resetpass", f">{PASSWORD}")
+    async with Redlock([service(port, options=f"&sentinel_password={quote(PASSWORD, safe='')}")]) as redlock:
+        await (await redlock("x").acquire()).release()
+    for options in ("", "&sentinel_password=wrong-secret"):
+        async with Redlock([service(port, options=options)], wait=0) as redlock:
+            with pytest.raises(QuorumUnavailable, match="no Sentinel names a primary") as caught:
+                await redlock("x").acquire()
+            assert "secret" not in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_sentinels_behind_tls(sentinel, certificates):
+    """`rediss+sentinel` uses the TLS options of the primary, and checks the host name."""
+    port, master, _ = sentinel
+    await until(lambda: sentinel_knows_a_replica(port), 10)
+    for name, refused in (("here", False), ("elsewhere", True)):
+        async with tls_before(port, certificates, name) as secured:
+            url = f"rediss+sentinel://{HOST}:{secured}/main?ssl_ca_certs={quote(str(certificates / 'ca.pem'))}"
+            target = Target(url)
+            asked = target._service.primary(target._ask_sentinel, 2.0)
+            if refused:
+                with pytest.raises(ConnectionError, match="certificate verify failed"):
+                    await asked
+            else:
+                assert await asked == (HOST, master)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+sentinel://here", "the name of the service is missing"),
+        ("redis+sentinel:///main", "no host"),
+        ("redis+sentinel://here/main/first", "its database must be a number, got 'first'"),
+        ("redis+sentinel://here/main?sentinel=there:x", "a Sentinel is given as host:port, got 'there:x'"),
+        ("redis+sentinel://here/main?sentinel=", "a Sentinel is given as host:port, got ''"),
+        ("redis+sentinel://here/main?sentinel=jo:hidden%40there", "use sentinel_username= and sentinel_password="),
+        ("redis+sentinel://here/main?sentinels=there", "sentinels"),
+    ],
+)
+def test_malformed_url_of_a_service_is_explained(url, why):
+    """Without the secrets in it."""
+    with pytest.raises(ConfigurationError, match=re.escape(why)) as caught:
+        Redlock([url])
+    assert "hidden" not in str(caught.value)
+
+
+def test_url_of_a_service_in_full():
+    """Its parts, and what is for the primary only."""
+    options = "sentinel=b&sentinel=[::1]:3&sentinel_username=jo&sentinel_password=two&sentinel=a:26379"
+    target = Target(f"redis+sentinel://user:o%40ne@a/my%20service/2?client_name=me&{options}")
+    assert (target.label, target._service.name) == ("sentinel:my service@a:26379/2", "my service")
+    assert target._service.sentinels == (("a", 26379), ("b", 26379), ("::1", 3))
+    settings = target._pool.connection_kwargs
+    assert (settings["username"], settings["password"], settings["db"]) == ("user", "o@ne", 2)
+    assert (target._service.username, target._service.password) == ("jo", "two")
+    assert target.redact("one two o@ne") == f"one {target.redact('two')} {target.redact('o@ne')}"
 
 
 # What is left behind: `nothing_left` collects after each test, and warnings are errors
@@ -754,16 +924,19 @@ HALF_WAY = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.asyncio
 @pytest.mark.parametrize("node", ["redis://{}", "redis://jo:hidden@{}/2", "redis://jo:hidden@{}?protocol=2"])
 @pytest.mark.parametrize("behave", HALF_WAY.values(), ids=HALF_WAY)
 async def test_handshake_that_fails_half_way_leaves_nothing_open(behave, node):
     """Neither on their side nor on ours, and no error of redis-py's comes through."""
     async with listening(behave) as port:
-        with pytest.raises((OSError, EOFError)) as caught:
-            await opened(node.format(f"{HOST}:{port}"), patience=0.2)
-        assert not type(caught.value).__module__.startswith(("redis", "hiredis"))
-        assert str(caught.value)
+        async with Redlock([node.format(f"{HOST}:{port}")], wait=0.2, node_timeout=0.1) as redlock:
+            with pytest.raises(QuorumUnavailable) as caught:
+                await redlock("x").acquire()
+        (cause,) = caught.value.nodes.values()
+        assert not type(cause).__module__.startswith(("redis", "hiredis"))
+        assert str(cause)
         assert "hidden" not in str(caught.value)
         await until(lambda: not open_connections_to(port))
 
@@ -782,18 +955,18 @@ def open_connections_to(port):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("replies", [[], [HELLO], [HELLO, b"+OK\r\n"]], ids=["HELLO", "the name", "the library"])
+@pytest.mark.parametrize("replies", [0, 1, 2], ids=["AUTH", "SELECT", "HELLO"])
 async def test_handshake_that_is_cancelled_leaves_nothing_open(replies):
     """At whichever await it is."""
     stuck = asyncio.Event()
 
     async def behave(reader, writer):
-        await answering(*replies)(reader, writer)
+        await answering(*[b"+OK\r\n"] * replies)(reader, writer)
         stuck.set()
         await never_answering(reader, writer)
 
     async with listening(behave) as port:
-        opening = asyncio.ensure_future(opened(f"redis://{HOST}:{port}", patience=30))
+        opening = asyncio.ensure_future(opened(f"redis://jo:hidden@{HOST}:{port}/1", patience=30))
         await stuck.wait()
         await until(lambda: open_connections_to(port))
         opening.cancel()
@@ -816,7 +989,7 @@ async def test_cancellation_is_never_lost(serve, query):
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-    assert steps > 10
+    assert steps > 5
     wire = await opening
     wire.close(ConnectionError("done"))
     await wire.wait_closed()
@@ -863,7 +1036,7 @@ async def test_closed_client_leaves_no_connection(serve):
     """Not even half closed: the server has seen the end of each."""
     port = serve()
     async with Redlock([f"redis://{HOST}:{port}"], owner="seam") as redlock, redlock("x"):
-        assert list(clients(port)) == ["redlock:seam"]
+        assert list(clients(port)) == ["redlock:seam#1/1"]
     assert open_connections_to(port) == 0
     await until(lambda: not clients(port))
 

@@ -1,6 +1,8 @@
-"""The wheel as a user gets it: built, unpacked into an environment of its own, and used from there."""
+"""The sdist and the wheel as a user gets them: built, unpacked into an environment of its own, and used from there."""
 
 import subprocess
+import sys
+import tarfile
 import textwrap
 import zipfile
 from pathlib import Path
@@ -28,7 +30,7 @@ def installed(wheel_python):
 def test_wheel_holds_scripts_types_and_licence(wheel):
     """What is not Python ships too."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    scripts = {f"redlock_async/lua/{path.name}" for path in LUA.glob("*.lua")}
+    scripts = {f"redlock_async/lua/{path.relative_to(LUA)}" for path in LUA.rglob("*.lua")}
     assert scripts
     assert scripts | {"redlock_async/py.typed"} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
@@ -38,6 +40,25 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     """Neither tests nor benchmarks end up in somebody's site-packages."""
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"redlock_async"}
+
+
+def test_sdist_builds_the_same_wheel_and_can_be_tested(wheel, tmp_path):
+    """As distributions do it, from the sdist alone. It contains the tests, and nothing of a checkout's own."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    subprocess.run([*build, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / sdist.name.removesuffix(".tar.gz")
+    assert (folder / "tests" / "redis" / Path(__file__).name).is_file()
+    assert not [each for each in folder.rglob(".*") if each.name != ".gitignore"]
+    assert not list(folder.rglob("__pycache__"))
+    subprocess.run([*build, "-t", "wheel"], cwd=folder, check=True, capture_output=True, timeout=60)
+    (rebuilt,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(rebuilt) as ours, zipfile.ZipFile(wheel) as original:
+        assert {each.filename: each.CRC for each in ours.infolist()} == {
+            each.filename: each.CRC for each in original.infolist()
+        }
 
 
 def test_wheel_declares_its_command_and_its_plugin(wheel):

@@ -13,5 +13,5 @@ from one_node import Node
 
 @pytest.fixture
 def node():
-    """A master of its own."""
+    """A node of its own."""
     return Node()

@@ -1,5 +1,5 @@
-"""Every small change of a script: a statement left out, a condition that always holds or never does, a part of one left
-out, a comparison that is off by one, a number that is."""
+"""Every small change of a script: a statement removed, a condition always true or false, a part of a condition removed,
+a comparison off by one, a number off by one."""
 
 import re
 
@@ -11,7 +11,7 @@ OTHERS = {"math.max": "math.min", "math.min": "math.max", "'NX', ": "", "'XX', "
 
 
 def mutations(source):
-    """The changed line, with what it was, and the source with it."""
+    """Yield a description of each change, with the changed and the old line, and the changed source."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         code = line.strip()
@@ -50,5 +50,5 @@ def _of_condition(condition):
 
 
 def balanced(code):
-    """Whether it is whole by itself."""
+    """Return whether all brackets in the code are closed."""
     return all(code.count(left) == code.count(right) for left, right in ("()", "{}", "[]"))

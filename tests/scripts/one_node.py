@@ -1,7 +1,8 @@
-"""A master on which the library's scripts are run one at a time: what they answer, what they leave, whom they tell.
+"""A node that runs the library's scripts one at a time, to check their replies, the keys they leave and the clients
+that they notify.
 
-It is a simulated one, where time stands still, so that every ttl is known to the millisecond; test_fidelity.py compares
-it with a real server.
+It is simulated, and its clock only moves on request, so that every ttl is known to the millisecond; test_fidelity.py
+compares the simulated server with a real one.
 """
 
 from importlib.resources import files
@@ -9,45 +10,64 @@ from unittest.mock import patch
 
 import hiredis
 
-from redlock_async.testing.simulation._master import Master
+from redlock_async.testing.simulation._server import SimulatedServer
+
+LUA = files("redlock_async").joinpath("lua")
 
 LISTING = "locks_"
-"""Scripts that list what is held: SCAN is not simulated. They run on real servers in tests/redis/test_locks.py."""
+"""Prefix of the scripts that list locks, which run in tests/redis/test_locks.py because SCAN is not simulated."""
 
 SOURCES = {
     path.name.removesuffix(".lua"): path.read_text("utf-8")
-    for path in files("redlock_async").joinpath("lua").iterdir()
+    for path in LUA.iterdir()
     if path.name.endswith(".lua") and not path.name.startswith(LISTING)
 }
+INCLUDED = "limits"
+"""The file that many scripts include."""
+
+SOURCES[INCLUDED] = LUA.joinpath("include", f"{INCLUDED}.lua").read_text("utf-8")
 
 ENDLESS = 5_000
-"""Commands of one script: the longest look at a thousand slots."""
+"""Maximum commands of one script; the longest scripts check a thousand slots."""
 
 MARK = "0:readers"
-"""What a lock key holds while there are readers."""
+"""The value of a lock key while there are readers."""
 
 
-class Refused(Exception):  # noqa: N818 - as the server refuses
-    """The error that a script ended with."""
+class Refused(Exception):  # noqa: N818 - it stands for an error reply
+    """A script ended with this error reply."""
 
 
-class Limited(Master):
-    """Ends a script that does not end."""
+def granted(node, reply, wall, *, shared=False):
+    """The token in a grant, which also says what the clock shows; 1 if not fenced (`wall` is None). Or the refusal."""
+    if reply == -node.us:
+        return wall or 1
+    if isinstance(reply, list) and [type(each) for each in reply] == [int, int]:
+        assert reply[1] == node.us
+        assert shared or reply[0] != wall, "the usual grant has a shorter form"
+        assert wall is not None
+        return reply[0]
+    assert not isinstance(reply, int), "a grant says what the clock shows"
+    return reply
+
+
+class Limited(SimulatedServer):
+    """Fails on a script with an endless loop."""
 
     steps = 0
 
-    def _of_script(self, words):
+    def _run_from_script(self, words):
         self.steps += 1
         assert self.steps < ENDLESS, "the script does not end"
-        return super()._of_script(words)
+        return super()._run_from_script(words)
 
 
 class Node:
-    """A master; a client of it that runs scripts, one that watches keys, and somebody who does what others do."""
+    """A node with three clients: one runs scripts, one tracks keys, one acts as the other clients."""
 
     def __init__(self):
         self.us = 1_700_000_000_999_500
-        """Its clock, in the last millisecond of a second."""
+        """Its clock in µs, in the last millisecond of a second."""
         self.master = Limited(lambda: self.us / 1e6, run_id="0" * 40)
         self._readers = {}
         self._caller, self._watcher = self._connect("NOLOOP"), self._connect("NOLOOP")
@@ -74,25 +94,26 @@ class Node:
 
     @property
     def ms(self):
-        """Its clock, as the scripts that count in milliseconds read it."""
+        """Its clock in ms, as scripts read it."""
         return self.us // 1000
 
     def after(self, ms):
-        """So much later."""
+        """Let that many ms pass."""
         self.us += ms * 1000
 
     def do(self, *words):
-        """What somebody else does."""
+        """Send a command as another client."""
         return self._say(self._other, words)
 
     def run(self, name, keys, *arguments):
-        """What that script answers to the client."""
+        """Run a script and return its reply."""
         self.master.steps = 0
-        return self._say(self._caller, ("EVAL", SOURCES[name], len(keys), *keys, *arguments))
+        source = SOURCES[name].replace(f"-- include: {INCLUDED}.lua\n", SOURCES[INCLUDED])
+        return self._say(self._caller, ("EVAL", source, len(keys), *keys, *arguments))
 
     @property
     def holds(self):
-        """All keys, with their values and how many ms they are kept; None: for ever."""
+        """All keys with their values and ttl in ms; None without expiry."""
         found = {}
         for key, value in sorted(self.master.keys().items()):
             left = self._say(self._other, ("PTTL", key))
@@ -100,7 +121,7 @@ class Node:
         return found
 
     def tells_the_client_of(self, *keys):
-        """Which of them: of a change that somebody makes now. They are gone afterwards."""
+        """Return the keys whose changes the server reports to the client. Deletes all of them."""
         self._heard(self._caller)
         for key in keys:
             self.do("SET", key, "changed")
@@ -108,18 +129,18 @@ class Node:
         return self._heard(self._caller)
 
     def watch(self, *keys):
-        """Have another client told of the next change of each, from now on."""
+        """Let a third client track the next change of each key."""
         for key in keys:
             self._say(self._watcher, ("EXISTS", key))
         self.told()
 
     def told(self):
-        """What that one has been told of."""
+        """Return the keys whose changes were reported to that client."""
         return self._heard(self._watcher)
 
 
 def plain(value):
-    """Text instead of bytes, and whole numbers."""
+    """Return a reply with text instead of bytes, and whole numbers."""
     match value:
         case bytes():
             return value.decode()
@@ -134,5 +155,5 @@ def plain(value):
 
 
 def changed(name, source):
-    """While it is entered that script is another one."""
+    """Return a context in which a script has another source."""
     return patch.dict(SOURCES, {name: source})

@@ -1,9 +1,11 @@
-"""What the scripts of fair locks do on one node."""
+"""The scripts of fair locks on one node."""
+
+from one_node import granted
 
 SECOND = 1_000_000
 LINE = ("queue", "kept", "register")
 KEPT = 1_500
-"""Ms a place is kept."""
+"""Ms a queue entry is valid."""
 HOUR = 3_600_000
 
 
@@ -13,11 +15,12 @@ def ticket(node):
 
 def acquire(node, token, who="", number=0, *, ttl=10_000, candidate=None, fenced=True):
     keys = ["lock", *LINE, *(["fence"] if fenced else [])]
-    return node.run("fair_acquire", keys, token, ttl, candidate or node.us, "wake:", who, number, KEPT, HOUR)
+    reply = node.run("fair_acquire", keys, token, ttl, candidate or node.us, "wake:", who, number, KEPT, HOUR)
+    return granted(node, reply, candidate or node.us if fenced else None)
 
 
 def stay(node, **places):
-    """A sign of life of those with these tickets."""
+    """Send a heartbeat for the waiters with these tickets."""
     flat = [part for who, number in places.items() for part in (number, who)]
     return node.run("fair_wait", LINE, "wake:", KEPT, HOUR, *flat)
 
@@ -27,7 +30,7 @@ def leave(node, who):
 
 
 def queued(node, **kept):
-    """Have those wait, with tickets from 1 in this order, each for so many ms more."""
+    """Queue these waiters with tickets from 1 in this order, each valid for that many ms."""
     for number, (who, ms) in enumerate(kept.items(), 1):
         node.do("ZADD", "queue", number, who)
         node.do("HSET", "kept", who, node.ms + ms)
@@ -38,7 +41,7 @@ def queued(node, **kept):
 
 
 def line(node):
-    """Who waits, in order, and until when each is kept, in ms from now."""
+    """Return the waiters in order, and for how many ms each entry is valid."""
     order = node.do("ZRANGE", "queue", 0, -1)
     assert set(node.holds["kept"][0]) == set(order)
     return [(who, int(node.do("HGET", "kept", who)) - node.ms) for who in order]
@@ -48,16 +51,16 @@ def line(node):
 
 
 def test_the_first_ticket_is_the_time(node):
-    """In µs: tickets are taken more slowly than that."""
+    """In µs: tickets are drawn more slowly than one per µs."""
     assert ticket(node) == node.us
     assert node.holds == {"register": (str(node.us), HOUR)}
     node.after(1_000)
-    assert ticket(node) == node.us - SECOND + 1
-    assert node.holds == {"register": (str(node.us - SECOND + 1), HOUR)}
+    assert ticket(node) == node.us - 1_000_000 + 1
+    assert node.holds == {"register": (str(node.us - 1_000_000 + 1), HOUR)}
 
 
-def test_a_register_that_was_lost_begins_behind_all_who_wait(node):
-    """Their tickets may be of a node whose clock is ahead."""
+def test_a_lost_register_continues_after_all_waiters(node):
+    """Their tickets may come from a node whose clock is ahead."""
     node.do("ZADD", "queue", node.us + 40, "anna")
     node.do("ZADD", "queue", node.us + 41, "boris")
     assert ticket(node) == node.us + 42
@@ -66,31 +69,33 @@ def test_a_register_that_was_lost_begins_behind_all_who_wait(node):
     assert ticket(node) == node.us
 
 
-# Taking
+# Acquiring
 
 
-def test_a_free_lock_is_taken(node):
+def test_a_free_lock_is_acquired(node):
     assert acquire(node, "token") == node.us
     assert node.holds == {"fence": (str(node.us), None), "lock": ("token", 10_000)}
 
 
 def test_a_lock_without_a_fence(node):
-    assert acquire(node, "token", fenced=False) == 1
+    assert acquire(node, "token", fenced=False, candidate=2 * node.us) == 1
     assert node.holds == {"lock": ("token", 10_000)}
 
 
-def test_the_fence_is_the_candidate_within_a_second_of_the_nodes_clock(node):
-    """And above whatever was stored."""
+def test_the_fence_is_like_that_of_a_plain_lock(node):
+    """The candidate within a second of the node's clock, and above the stored value."""
     assert acquire(node, "token", candidate=node.us + 5 * SECOND) == node.us + SECOND
     node.do("DEL", "lock")
     assert acquire(node, "token") == node.us + SECOND + 1
+    node.do("DEL", "lock", "fence")
+    assert acquire(node, "token", ttl=4_000, candidate=5) == node.us - SECOND / 2
     node.do("DEL", "lock", "fence")
     assert acquire(node, "token", candidate=5) == node.us - SECOND
     assert node.holds["fence"] == (str(node.us - SECOND), None)
 
 
-def test_a_lock_that_is_held(node):
-    """Nothing changes for one that does not queue; it is told when that does."""
+def test_a_held_lock_is_refused(node):
+    """Nothing changes for a client that does not queue; it is notified when the lock does."""
     node.do("SET", "lock", "holder", "PX", 7_000)
     before = node.holds
     assert acquire(node, "token") == ["holder", 7_000, 0]
@@ -98,8 +103,8 @@ def test_a_lock_that_is_held(node):
     assert node.tells_the_client_of("lock") == ["lock"]
 
 
-def test_who_queues_has_a_place_also_where_it_is_refused(node):
-    """The first is told when the lock is freed."""
+def test_a_refused_waiter_enters_the_queue(node):
+    """The first in the queue is notified when the lock is freed."""
     node.do("SET", "lock", "holder", "PX", 7_000)
     assert acquire(node, "token", "anna", 7) == ["holder", 7_000, 0]
     assert node.holds == {
@@ -111,8 +116,8 @@ def test_who_queues_has_a_place_also_where_it_is_refused(node):
     assert node.tells_the_client_of("lock") == ["lock"]
 
 
-def test_the_first_gets_it_and_keeps_its_place(node):
-    """Too few nodes may grant it; it leaves when it has the lock."""
+def test_the_first_waiter_gets_the_lock_and_keeps_its_entry(node):
+    """Too few nodes may grant it; the waiter leaves the queue when it has the lock."""
     queued(node, anna=500, boris=500)
     assert acquire(node, "token", "anna", 1) == node.us
     assert line(node) == [("anna", KEPT), ("boris", 500)]
@@ -120,8 +125,8 @@ def test_the_first_gets_it_and_keeps_its_place(node):
     assert node.told() == []
 
 
-def test_nobody_passes_who_is_first(node):
-    """Neither one that queues, nor one that does not: it is told who that is, and for how long its place is kept."""
+def test_the_first_waiter_is_not_passed(node):
+    """The reply, to a queued client or not, is the first waiter and how long its entry is valid."""
     queued(node, anna=500, boris=500)
     assert acquire(node, "token", "boris", 2) == ["anna", 500, 1]
     assert line(node) == [("anna", 500), ("boris", KEPT)]
@@ -131,23 +136,23 @@ def test_nobody_passes_who_is_first(node):
     assert node.told() == []
 
 
-def test_only_who_queues_behind_is_told_by_a_key_of_its_own(node):
-    """And not of the lock, which is nothing to it."""
+def test_a_queued_waiter_is_only_notified_by_its_own_key(node):
+    """It need not know of changes of the lock."""
     queued(node, anna=500, boris=500)
     acquire(node, "token", "boris", 2)
     assert node.tells_the_client_of("wake:boris", "wake:anna", "lock") == ["wake:boris"]
 
 
-def test_who_does_not_queue_is_told_of_the_holder_rather_than_of_the_first(node):
-    """That is what it waits for, if it comes again."""
+def test_a_client_that_does_not_queue_learns_the_holder_first(node):
+    """It waits for the holder if it comes again."""
     queued(node, anna=500)
     node.do("SET", "lock", "holder", "PX", 7_000)
     assert acquire(node, "token") == ["holder", 7_000, 0]
     assert node.tells_the_client_of("lock") == ["lock"]
 
 
-def test_those_whose_time_is_over_are_gone(node):
-    """Whoever asks finds out. The one that is the first by that is told, with a key that does not stay."""
+def test_expired_entries_are_removed(node):
+    """The next request removes them, and wakes the new first waiter with a key that does not stay."""
     queued(node, anna=500, boris=501, clara=900)
     node.after(500)
     assert acquire(node, "token") == ["boris", 1, 1]
@@ -160,23 +165,23 @@ def test_those_whose_time_is_over_are_gone(node):
     assert "wake:clara" not in node.holds
 
 
-def test_a_place_of_which_the_time_is_not_known_is_none(node):
+def test_an_entry_without_an_expiry_is_removed(node):
     """The node lost one of its keys."""
     queued(node, anna=500)
     node.do("DEL", "kept")
     assert acquire(node, "token") == node.us
 
 
-def test_one_whose_place_was_over_comes_back_where_it_was(node):
-    """It was away for too long, and nobody has passed it yet."""
+def test_an_expired_waiter_returns_to_its_old_position(node):
+    """It was away for too long, but no other waiter has passed it yet."""
     queued(node, anna=500, boris=900)
     node.after(600)
     assert acquire(node, "token", "anna", 1) == node.us
     assert line(node) == [("anna", KEPT), ("boris", 300)]
 
 
-def test_an_attempt_levels_the_register(node):
-    """As high as the highest place here, never lower."""
+def test_an_attempt_raises_the_register(node):
+    """To the highest entry here; it never lowers it."""
     node.do("ZADD", "queue", 9, "zoe")
     acquire(node, "token", "anna", 7)
     assert node.holds["register"] == ("9", HOUR)
@@ -187,8 +192,8 @@ def test_an_attempt_levels_the_register(node):
     assert node.holds["register"] == ("20", HOUR)
 
 
-def test_the_queue_is_kept_for_as_long_as_the_longest_place(node):
-    """Another client's may be longer."""
+def test_the_queue_is_kept_as_long_as_its_longest_entry(node):
+    """Another client's entry may be valid for longer."""
     queued(node, anna=2_000)
     acquire(node, "token", "boris", 2)
     assert (node.holds["queue"][1], node.holds["kept"][1]) == (2_000, 2_000)
@@ -197,11 +202,11 @@ def test_the_queue_is_kept_for_as_long_as_the_longest_place(node):
     assert (node.holds["queue"][1], node.holds["kept"][1]) == (KEPT, KEPT)
 
 
-# Signs of life
+# Heartbeats
 
 
-def test_places_are_kept(node):
-    """And it is told for how long that of the first is."""
+def test_heartbeats_keep_entries_valid(node):
+    """The reply is how long the entry of the first waiter is valid."""
     queued(node, anna=500, boris=500, clara=500)
     assert stay(node, boris=2, clara=3) == 500
     assert line(node) == [("anna", 500), ("boris", KEPT), ("clara", KEPT)]
@@ -209,8 +214,8 @@ def test_places_are_kept(node):
     assert node.told() == []
 
 
-def test_places_that_were_lost_come_back(node):
-    """Each where its ticket says, and nobody is told: they were never the first here."""
+def test_lost_entries_are_restored(node):
+    """By their tickets, and without waking a waiter: none of them was ever the first here."""
     node.watch("wake:anna")
     assert stay(node, boris=9, anna=7) == KEPT
     assert line(node) == [("anna", KEPT), ("boris", KEPT)]
@@ -218,8 +223,8 @@ def test_places_that_were_lost_come_back(node):
     assert node.told() == []
 
 
-def test_a_sign_of_life_levels_the_register(node):
-    """As high as the highest place here, never lower."""
+def test_a_heartbeat_raises_the_register(node):
+    """To the highest entry here; it never lowers it."""
     for register in (None, 3, 20):
         node.do(*(("SET", "register", register) if register else ("DEL", "register")))
         node.do("ZADD", "queue", 20, "zoe")
@@ -230,8 +235,8 @@ def test_a_sign_of_life_levels_the_register(node):
     assert node.holds["register"] == ("22", HOUR)
 
 
-def test_a_sign_of_life_ends_those_whose_time_is_over(node):
-    """The one that is the first by that is told, or it is the caller's, who is answered."""
+def test_a_heartbeat_removes_expired_entries(node):
+    """It wakes the new first waiter, or returns it if it is the caller's own."""
     queued(node, anna=501, boris=501, clara=601)
     node.after(500)
     assert stay(node, dora=4) == 1
@@ -245,25 +250,25 @@ def test_a_sign_of_life_ends_those_whose_time_is_over(node):
     assert not [key for key in node.holds if key.startswith("wake:")]
 
 
-def test_places_of_which_the_time_is_not_known_are_none(node):
+def test_a_heartbeat_removes_entries_without_an_expiry(node):
     queued(node, anna=500)
     node.do("DEL", "kept")
     assert stay(node, boris=2) == "boris"
     assert line(node) == [("boris", KEPT)]
 
 
-def test_who_comes_back_before_the_first_is_told_so(node):
-    """Its own place was lost, and this node did not know that it is ahead."""
+def test_a_waiter_that_is_restored_as_the_first_learns_it(node):
+    """Its own entry was lost, and this node did not know that it is ahead."""
     queued(node, anna=500)
-    assert stay(node, zoe=0) == "zoe"
+    assert stay(node, zoe=0.5) == "zoe"
     assert line(node) == [("zoe", KEPT), ("anna", 500)]
 
 
 # Leaving
 
 
-def test_the_next_is_told_when_the_first_leaves(node):
-    """Nobody else is; and nobody is when another leaves."""
+def test_the_next_waiter_is_notified_when_the_first_leaves(node):
+    """Only this one; and none when another waiter leaves."""
     queued(node, anna=1_000, boris=1_000, clara=1_000)
     assert leave(node, "boris") == 1
     assert node.told() == ["wake:boris"]
@@ -275,8 +280,8 @@ def test_the_next_is_told_when_the_first_leaves(node):
     assert [key for key in node.holds if key != "register"] == []
 
 
-def test_one_behind_a_silent_one_is_told_as_well(node):
-    """And so on, up to one that was heard of in the last half of the time that a place is kept."""
+def test_the_waiter_behind_a_silent_one_is_notified_too(node):
+    """And so on, up to one whose last heartbeat is in the second half of its validity."""
     queued(node, anna=1_000, boris=749, clara=750, dora=100)
     assert leave(node, "anna") == 1
     assert node.told() == ["wake:anna", "wake:boris", "wake:clara"]
@@ -286,8 +291,8 @@ def test_one_behind_a_silent_one_is_told_as_well(node):
     assert node.told() == ["wake:anna", "wake:boris", "wake:clara", "wake:dora"]
 
 
-def test_who_has_no_place_tells_nobody_but_itself(node):
-    """The server is to forget that it wanted to be told."""
+def test_a_client_without_an_entry_only_notifies_itself(node):
+    """The server must stop tracking its key."""
     queued(node, anna=100, boris=100)
     node.watch("wake:zoe")
     assert leave(node, "zoe") == 0
@@ -295,9 +300,22 @@ def test_who_has_no_place_tells_nobody_but_itself(node):
     assert line(node) == [("anna", 100), ("boris", 100)]
 
 
-def test_a_place_is_given_up_on_a_full_server(node):
-    """Nobody can be told there."""
+def test_a_waiter_can_leave_on_a_full_server(node):
+    """No waiter can be notified there."""
     queued(node, anna=1_000, boris=1_000)
     node.master.oom = True
     assert leave(node, "anna") == 1
     assert line(node) == [("boris", 1_000)]
+
+
+LONG = "0123456789" * 200
+
+
+def test_at_most_300_bytes_of_a_holder_or_waiter_are_returned(node):
+    """Any program can store a value of any length in the lock's key."""
+    node.do("SET", "lock", LONG, "PX", 7_000)
+    assert acquire(node, "token") == [LONG[:300], 7_000, 0]
+    queued(node, **{LONG: 5_000})
+    assert acquire(node, "token") == [LONG[:300], 7_000, 0]
+    node.do("DEL", "lock")
+    assert acquire(node, "token") == [LONG[:300], 5_000, 1]

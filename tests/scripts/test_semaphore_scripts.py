@@ -1,11 +1,11 @@
-"""What the scripts of semaphores do on one node."""
+"""The scripts of semaphores on one node."""
 
 import pytest
-from one_node import Refused
+from one_node import Refused, granted
 
 SECOND = 1_000_000
 MOST = 1_000
-"""Permits that there can be."""
+"""The maximum number of permits."""
 
 
 def slots(number):
@@ -13,16 +13,17 @@ def slots(number):
 
 
 def acquire(node, who, *wanted, permits=3, shown=None, ttl=10_000, hint="", hint_ms=0, candidate=None, fenced=True):
-    """`shown` is how many slots the caller gives as keys: all that it knows of."""
+    """`shown` is how many slots the caller passes as keys: all that it knows of."""
     shown = permits if shown is None else shown
     registers = [f"fence:{slot}" for slot in wanted] if fenced else []
     keys = ["sem", "many", *slots(shown), *registers]
     arguments = (permits, shown, who, ttl, candidate or node.us, hint, hint_ms, *wanted)
-    return node.run("semaphore_acquire", keys, *arguments)
+    reply = node.run("semaphore_acquire", keys, *arguments)
+    return granted(node, reply, candidate or node.us if fenced else None)
 
 
 def extend(node, *leases):
-    """Each is (slot, who, ttl, permits)."""
+    """Each lease is (slot, token, ttl, permits)."""
     keys = [key for slot, *_ in leases for key in (f"sem:{slot}", "sem")]
     return node.run("semaphore_extend", keys, *(part for _, *lease in leases for part in lease))
 
@@ -30,7 +31,7 @@ def extend(node, *leases):
 def secure(node, who, *mine, ttl=0, permits=3, fence=0):
     registers = [f"fence:{slot}" for slot in mine] if fence else []
     keys = ["sem", *(f"sem:{slot}" for slot in mine), *registers]
-    return node.run("semaphore_secure", keys, len(mine), who, ttl, permits, fence)
+    return node.run("semaphore_reassert", keys, len(mine), who, ttl, permits, fence)
 
 
 def retain(node, who, *mine, stay=5_000, permits=3):
@@ -38,7 +39,7 @@ def retain(node, who, *mine, stay=5_000, permits=3):
 
 
 def taken(node, *who, permits="3", kept=20_000):
-    """Have those hold slots from 0, None a free one, under that number of permits."""
+    """Let these holders hold the slots from 0, None for a free one, under that number of permits."""
     words = ("PX", kept) if kept else ()
     node.do("SET", "sem", permits, *words)
     for slot, holder in enumerate(who):
@@ -46,11 +47,11 @@ def taken(node, *who, permits="3", kept=20_000):
             node.do("SET", f"sem:{slot}", holder, "PX", 7_000 + 100 * slot)
 
 
-# Taking
+# Acquiring
 
 
-def test_a_free_slot_is_taken(node):
-    """With it the number of permits is kept, for twice as long, so that it is seldom written."""
+def test_a_free_slot_is_acquired(node):
+    """The number of permits is kept for twice the ttl, so that it is rarely written."""
     assert acquire(node, "anna", 1) == node.us
     assert node.holds == {
         "fence:1": (str(node.us), None),
@@ -60,25 +61,28 @@ def test_a_free_slot_is_taken(node):
 
 
 def test_slots_without_a_fence(node):
-    assert acquire(node, "anna", 1, 2, fenced=False) == 1
+    assert acquire(node, "anna", 1, 2, fenced=False, candidate=2 * node.us) == 1
     assert node.holds == {"sem": ("3", 20_000), "sem:1": ("anna", 10_000), "sem:2": ("anna", 10_000)}
 
 
 def test_several_slots_have_one_fence(node):
-    """Above what was stored for any of them."""
+    """Above the stored value of each."""
     node.do("SET", "fence:2", node.us + 41)
     assert acquire(node, "anna", 0, 2) == node.us + 42
     assert node.holds["fence:0"] == node.holds["fence:2"] == (str(node.us + 42), None)
 
 
-def test_the_fence_is_the_candidate_within_a_second_of_the_nodes_clock(node):
+def test_the_fence_is_like_that_of_a_plain_lock(node):
+    """The candidate within a second of the node's clock, and above the stored value."""
     assert acquire(node, "anna", 0, candidate=node.us + 5 * SECOND) == node.us + SECOND
     assert acquire(node, "boris", 1, candidate=5) == node.us - SECOND
+    node.do("DEL", "sem:1", "fence:1")
+    assert acquire(node, "boris", 1, ttl=4_000, candidate=5) == node.us - SECOND / 2
     node.do("SET", "fence:2", 7)
     assert acquire(node, "clara", 2, candidate=5) == 8
 
 
-def test_the_number_is_written_once_a_ttl(node):
+def test_the_number_is_written_once_per_ttl(node):
     """And not by every holder."""
     taken(node, kept=10_000)
     acquire(node, "anna", 0)
@@ -88,8 +92,8 @@ def test_the_number_is_written_once_a_ttl(node):
     assert node.holds["sem"] == ("3", 20_000)
 
 
-def test_a_slot_that_is_held(node):
-    """The caller is told who has it, when the next one ends, which are free; and, later, of the change."""
+def test_a_held_slot_is_refused(node):
+    """The reply has its holder, when the next slot expires, and the free ones; the caller tracks the slot."""
     taken(node, "boris", "clara", None, "dora", permits="4")
     before = node.holds
     assert acquire(node, "anna", 1, permits=4) == ["clara", 7_000, 2]
@@ -97,8 +101,8 @@ def test_a_slot_that_is_held(node):
     assert node.tells_the_client_of("sem:1") == ["sem:1"]
 
 
-def test_several_slots_of_which_one_is_held(node):
-    """All or none. So many must end that there are enough."""
+def test_several_slots_with_one_of_them_held(node):
+    """All or none. The time is when enough of them have expired."""
     taken(node, "boris", "clara", None, "dora", permits="4")
     before = node.holds
     assert acquire(node, "anna", 2, 0, permits=4) == ["boris", 7_000, 2]
@@ -113,8 +117,8 @@ def test_a_slot_in_its_last_millisecond_is_held(node):
     assert acquire(node, "anna", 0, permits=2) == ["boris", 0]
 
 
-def test_a_slot_that_is_held_for_ever(node):
-    """By hand: nobody knows when it ends. Those that end count."""
+def test_a_slot_without_an_expiry(node):
+    """It was set by hand, so it never expires. The others count."""
     taken(node, "boris", None, permits="2")
     node.do("SET", "sem:0", "boris")
     assert acquire(node, "anna", 0, permits=2) == ["boris", -1, 1]
@@ -122,14 +126,14 @@ def test_a_slot_that_is_held_for_ever(node):
     assert acquire(node, "anna", 0, permits=2) == ["boris", 7_100]
 
 
-def test_enough_may_be_free_though_not_those_that_are_wanted(node):
-    """The caller chooses again among them, at once."""
+def test_enough_slots_may_be_free_though_not_the_wanted_ones(node):
+    """The caller chooses again among them immediately."""
     taken(node, "boris", None, None)
     assert acquire(node, "anna", 0) == ["boris", 7_000, 1, 2]
 
 
-def test_slots_beyond_the_number_are_not_told_of(node):
-    """Though they were shown, for what may be held there."""
+def test_slots_beyond_the_number_are_not_returned(node):
+    """The caller passes them because they may be held under another number."""
     taken(node, "boris", None, permits="2")
     assert acquire(node, "anna", 0, permits=2, shown=4) == ["boris", 7_000, 1]
 
@@ -145,14 +149,14 @@ def test_another_number_is_refused_while_a_slot_is_held(node):
     node.do("DEL", "sem:2")
     taken(node, "boris")
     before = node.holds
-    with pytest.raises(Refused, match=r"^PERMITS it is in use with permits=3, and this was to be permits=2$"):
+    with pytest.raises(Refused, match=r"^PERMITS it is already in use with permits=3, but permits=2 was requested"):
         acquire(node, "anna", 0, permits=2)
-    with pytest.raises(Refused, match=r"^PERMITS it is in use with permits=3, and this was to be permits=4$"):
+    with pytest.raises(Refused, match=r"^PERMITS it is already in use with permits=3, but permits=4 was requested"):
         acquire(node, "anna", 0, permits=4)
     assert node.holds == before
 
 
-def test_another_number_is_taken_when_no_slot_is_held(node):
+def test_another_number_is_accepted_when_no_slot_is_held(node):
     """Though one was."""
     taken(node)
     node.do("SET", "fence:1", 7)
@@ -171,8 +175,8 @@ def test_a_larger_number_asks_for_its_slots(node):
     assert node.holds["sem"] == ("2", 20_000)
 
 
-def test_a_number_that_nobody_here_wrote(node):
-    """It asks for no more slots than there can be, or for none."""
+def test_a_number_of_another_program(node):
+    """It asks for no more slots than the maximum, or for none."""
     taken(node, permits="1000000")
     assert acquire(node, "anna", 0) == [MOST]
     taken(node, permits="nonsense")
@@ -180,20 +184,20 @@ def test_a_number_that_nobody_here_wrote(node):
     assert node.holds["sem"] == ("3", 20_000)
 
 
-def test_what_an_operator_has_set_stays(node):
-    """It is refused to whoever brings another; and neither replaced nor kept alive."""
+def test_an_operators_number_stays(node):
+    """Another number is refused; this one is neither replaced nor extended."""
     taken(node, None, "boris", permits="3:operator", kept=None)
-    with pytest.raises(Refused, match=r"^PERMITS it was set to permits=3, and this was to be permits=4$"):
+    with pytest.raises(Refused, match=r"^PERMITS it was set to permits=3, but permits=4 was requested"):
         acquire(node, "anna", 0, permits=4)
     assert acquire(node, "anna", 0, shown=4) == node.us
     assert node.holds["sem"] == ("3:operator", None)
 
 
-# Those who want many
+# Waiters for many slots
 
 
-def test_who_wants_many_leaves_a_hint_when_it_is_refused(node):
-    """If it asks for that. Those who want fewer are then told to wait, and for how long."""
+def test_a_refused_waiter_for_many_slots_leaves_a_reservation(node):
+    """If it asks for one. Waiters for fewer must then wait, and learn how long."""
     taken(node, "boris")
     assert acquire(node, "anna", 0, 1) == ["boris", 7_000, 1, 2]
     assert "many" not in node.holds
@@ -206,13 +210,13 @@ def test_who_wants_many_leaves_a_hint_when_it_is_refused(node):
     assert node.holds == before
 
 
-def test_it_leaves_none_when_it_is_not_refused(node):
+def test_no_reservation_is_left_without_a_refusal(node):
     assert acquire(node, "anna", 0, 1, hint="2:anna", hint_ms=3_000) == node.us
     assert "many" not in node.holds
 
 
-def test_its_hint_is_renewed_only_when_it_is_asked_to(node):
-    """Each change tells those that it holds back."""
+def test_its_reservation_is_only_renewed_on_request(node):
+    """Each change wakes the waiters behind it."""
     taken(node, "boris")
     node.do("SET", "many", "2:anna", "PX", 1_000)
     assert acquire(node, "anna", 0, 1, hint="2:anna") == ["boris", 7_000, 1, 2]
@@ -221,8 +225,8 @@ def test_its_hint_is_renewed_only_when_it_is_asked_to(node):
     assert node.holds["many"] == ("2:anna", 3_000)
 
 
-def test_who_wants_more_goes_before_who_wants_fewer(node):
-    """Its hint takes that one's place; a smaller one takes nobody's."""
+def test_a_waiter_for_more_slots_goes_first(node):
+    """Its reservation replaces that of a waiter for fewer, and not the other way round."""
     taken(node, "boris")
     node.do("SET", "many", "2:anna", "PX", 1_000)
     acquire(node, "clara", 0, 1, 2, hint="3:clara", hint_ms=3_000)
@@ -231,8 +235,8 @@ def test_who_wants_more_goes_before_who_wants_fewer(node):
     assert node.holds["many"] == ("3:clara", 3_000)
 
 
-def test_of_those_who_want_as_many_one_goes_first(node):
-    """The same one on all nodes: the one with the smaller hint. Who has none goes behind."""
+def test_among_waiters_for_as_many_slots_one_goes_first(node):
+    """The same one on all nodes: the one with the smaller reservation. One without goes behind."""
     taken(node, "boris")
     node.do("SET", "many", "2:anna", "PX", 1_000)
     assert acquire(node, "boris", 1, 2) == [2, 1_000, "2:anna"]
@@ -241,30 +245,30 @@ def test_of_those_who_want_as_many_one_goes_first(node):
     assert acquire(node, "anna", 1, 2, hint="2:anna", hint_ms=3_000) == node.us
 
 
-def test_one_that_goes_first_does_not_take_the_others_hint(node):
-    """It is told of it when it finds no slots, and of who has it."""
+def test_the_first_one_does_not_replace_the_others_reservation(node):
+    """If it finds no free slots, the reply has the reservation and a holder."""
     taken(node, "boris")
     node.do("SET", "many", "2:clara", "PX", 1_000)
     assert acquire(node, "anna", 0, 1, hint="2:anna", hint_ms=3_000) == [2, 1_000, "2:clara"]
     assert node.holds["many"] == ("2:clara", 1_000)
 
 
-def test_its_own_hint_is_not_in_its_way(node):
+def test_its_own_reservation_does_not_block_it(node):
     node.do("SET", "many", "2:anna", "PX", 1_000)
     assert acquire(node, "anna", 0, 1, hint="2:anna", hint_ms=3_000) == node.us
 
 
-def test_who_wants_one_is_in_nobodys_way(node):
-    """Though it has left a hint once."""
+def test_a_waiter_for_one_slot_blocks_no_other(node):
+    """Though it has left a reservation before."""
     node.do("SET", "many", "1:anna", "PX", 1_000)
     assert acquire(node, "boris", 0, 1) == node.us
 
 
-# Keeping
+# Extending
 
 
-def test_a_slot_is_lengthened_with_its_number(node):
-    """Each only where it is too short; the caller is told of later changes."""
+def test_a_slot_is_extended_with_its_number(node):
+    """Each only where it is too short; the caller is notified of later changes."""
     taken(node, "anna", kept=8_000)
     assert extend(node, (0, "anna", 9_000, 3)) == [1]
     assert node.holds == {"sem": ("3", 18_000), "sem:0": ("anna", 9_000)}
@@ -281,14 +285,14 @@ def test_nothing_is_written_where_it_is_long_enough(node):
     assert node.holds == before
 
 
-def test_looking_lengthens_nothing(node):
+def test_a_check_extends_nothing(node):
     """Nor does it set a number."""
     node.do("SET", "sem:0", "anna", "PX", 7_000)
     assert extend(node, (0, "anna", 0, 3)) == [1]
     assert node.holds == {"sem:0": ("anna", 7_000)}
 
 
-def test_a_number_that_was_lost_is_set_again(node):
+def test_a_lost_number_is_set_again(node):
     node.do("SET", "sem:0", "anna", "PX", 7_000)
     assert extend(node, (0, "anna", 9_000, 3)) == [1]
     assert node.holds["sem"] == ("3", 18_000)
@@ -301,22 +305,22 @@ def test_a_number_is_kept_to_its_last_millisecond(node):
     assert node.holds["sem"] == ("3", 18_000)
 
 
-def test_a_number_that_an_operator_has_set_is_not_replaced(node):
+def test_an_operators_number_is_not_replaced(node):
     taken(node, "anna", permits="4:operator", kept=None)
     assert extend(node, (0, "anna", 9_000, 3)) == [1]
     assert node.holds["sem"] == ("4:operator", None)
 
 
 def test_a_node_that_cannot_store_the_number_does_not_count(node):
-    """Nobody is kept from bringing another one there. Where a lease was lengthened just before, it can."""
+    """Another client could use another number there. After a write that extends the lease, it can."""
     node.do("SET", "sem:0", "anna", "PX", 9_000)
     node.master.oom = True
     assert extend(node, (0, "anna", 9_000, 3)) == [0]
     assert extend(node, (0, "anna", 9_001, 3)) == [1]
 
 
-def test_what_each_of_many_slots_is_told(node):
-    """Ours, missing, or somebody else's, of another type for instance."""
+def test_each_of_many_slots_has_its_own_state(node):
+    """Ours, missing, or another holder's, such as a key of another type."""
     taken(node, "boris", None, None, "anna")
     node.do("HSET", "sem:1", "another", "type")
     leases = [(0, "anna", 9_000, 3), (1, "anna", 9_000, 3), (2, "anna", 9_000, 3), (3, "anna", 9_000, 3)]
@@ -325,7 +329,7 @@ def test_what_each_of_many_slots_is_told(node):
     assert node.holds["sem:3"] == ("anna", 9_000)
 
 
-# Storing a fence, and repairing
+# Reasserting
 
 
 def test_the_fence_is_stored_where_it_is_higher(node):
@@ -335,8 +339,8 @@ def test_the_fence_is_stored_where_it_is_higher(node):
         assert secure(node, "anna", 0, fence=9) == 1
         assert node.holds == {"fence:0": (str(after), None), "sem": ("3", 20_000), "sem:0": ("anna", 7_000)}
     node.do("DEL", "fence:0")
-    assert secure(node, "anna", 0, fence=9) == 1
-    assert node.holds["fence:0"] == ("9", None)
+    assert secure(node, "anna", 0, fence=node.us + 9) == 1
+    assert node.holds["fence:0"] == (str(node.us + 9), None)
     assert node.tells_the_client_of("sem:0", "fence:0") == ["sem:0"]
 
 
@@ -350,14 +354,15 @@ def test_nothing_is_stored_where_not_all_slots_are_ours(node):
     assert node.holds == before
 
 
-def test_what_was_lost_is_set_again(node):
-    """With the number of permits; what was not is left as it is."""
+def test_a_lost_slot_is_set_again(node):
+    """With the number of permits; other slots stay as they are."""
     node.do("SET", "sem:1", "anna", "PX", 7_000)
-    assert secure(node, "anna", 0, 1, 2, ttl=10_000, fence=9) == 1
+    assert secure(node, "anna", 0, 1, 2, ttl=10_000, fence=node.us + 9) == 1
+    fence = (str(node.us + 9), None)
     assert node.holds == {
-        "fence:0": ("9", None),
-        "fence:1": ("9", None),
-        "fence:2": ("9", None),
+        "fence:0": fence,
+        "fence:1": fence,
+        "fence:2": fence,
         "sem": ("3", 20_000),
         "sem:0": ("anna", 10_000),
         "sem:1": ("anna", 7_000),
@@ -367,7 +372,7 @@ def test_what_was_lost_is_set_again(node):
 
 
 def test_nothing_is_set_again_under_another_number(node):
-    """Others may hold slots under that."""
+    """Other clients may hold slots under that."""
     for permits, kept in (("4", 20_000), ("4:operator", None)):
         taken(node, permits=permits, kept=kept)
         before = node.holds
@@ -375,8 +380,8 @@ def test_nothing_is_set_again_under_another_number(node):
         assert node.holds == before
 
 
-def test_the_number_it_is_under_is_kept_for_as_long(node):
-    """One that is kept for longer, or was set by an operator, is left as it is."""
+def test_its_number_is_kept_as_long_as_the_slot(node):
+    """A number that is kept for longer, or was set by an operator, stays as it is."""
     for permits, kept, after in (
         ("3", 9_999, ("3", 20_000)),
         ("3", 10_000, ("3", 10_000)),
@@ -388,10 +393,10 @@ def test_the_number_it_is_under_is_kept_for_as_long(node):
         assert node.holds == {"sem": after, "sem:0": ("anna", 10_000)}
 
 
-# Staying for a while
+# Expiring
 
 
-def test_what_is_ours_runs_out(node):
+def test_our_slot_expires(node):
     """And the number of permits stays for as long."""
     taken(node, "anna", "boris", "anna", kept=4_000)
     assert retain(node, "anna", 0, 1, 2) == 2
@@ -411,7 +416,7 @@ def test_a_number_that_is_kept_for_longer_stays(node):
         assert node.told() == []
 
 
-def test_a_number_that_was_lost_comes_back_for_a_while(node):
+def test_a_lost_number_is_set_again_for_a_while(node):
     node.do("SET", "sem:0", "anna", "PX", 7_000)
     assert retain(node, "anna", 0) == 1
     assert node.holds["sem"] == ("3", 5_000)
@@ -420,7 +425,7 @@ def test_a_number_that_was_lost_comes_back_for_a_while(node):
     assert node.holds["sem"] == ("3", 5_000)
 
 
-def test_who_has_no_slot_leaves_no_number(node):
+def test_without_a_slot_no_number_is_left(node):
     assert retain(node, "anna", 0) == 0
     assert node.holds == {}
 
@@ -433,7 +438,7 @@ def change(node, new, before=""):
 
 
 def test_a_number_is_set(node):
-    """For good, in place of one that its users brought, or of none; it is told, to be put back if need be."""
+    """Permanently, in place of one from clients, or of none; the reply has the old one."""
     assert change(node, "4:one") == [1, None]
     assert node.holds == {"sem": ("4:one", None)}
     taken(node, "anna", permits="3")
@@ -442,7 +447,7 @@ def test_a_number_is_set(node):
     assert change(node, "5:three", before="1:two") == [1, "1:two"]
 
 
-def test_nobody_elses_number_is_replaced(node):
+def test_another_operators_number_is_not_replaced(node):
     """It may have been set since the caller looked."""
     taken(node, permits="4:one", kept=None)
     assert change(node, "5:two") == [0]
@@ -452,7 +457,7 @@ def test_nobody_elses_number_is_replaced(node):
     assert node.holds == {"sem": ("3", 20_000)}
 
 
-def test_no_slot_is_cut_off(node):
+def test_no_held_slot_is_cut_off(node):
     taken(node, "anna", "boris", "clara")
     assert change(node, "1:one") == [-1, 1, "boris", 7_100]
     assert change(node, "2:one") == [-1, 2, "clara", 7_200]
@@ -460,12 +465,12 @@ def test_no_slot_is_cut_off(node):
     assert change(node, "3:one") == [1, "3"]
 
 
-def test_no_more_slots_are_looked_at_than_there_can_be(node):
-    """A number that is larger was not written by us, and the server would be busy for long."""
+def test_at_most_the_maximum_of_slots_is_checked(node):
+    """A larger number was not written by this library, and would keep the server busy for long."""
     node.do("SET", f"sem:{MOST}", "anna")
     taken(node, permits="100000000")
     assert node.run("semaphore_inspect", ("sem",)) == ["100000000"]
-    assert node.run("semaphore_force", ("sem",)) == []
+    assert node.run("semaphore_force", ("sem",), "nobody", 1_500) == []
     assert change(node, "999:one") == [1, "100000000"]
     taken(node, permits="100000000:one")
     node.do("PEXPIRE", f"sem:{MOST}", 9_000)
@@ -474,26 +479,26 @@ def test_no_more_slots_are_looked_at_than_there_can_be(node):
 
 
 def test_without_a_number_there_are_no_slots(node):
-    """Whatever is called like one."""
+    """Even if keys have the names of slots."""
     node.do("SET", "sem:0", "anna")
     assert node.run("semaphore_inspect", ("sem",)) == [None]
-    assert node.run("semaphore_force", ("sem",)) == []
+    assert node.run("semaphore_force", ("sem",), "nobody", 1_500) == []
     assert change(node, "0:one") == [1, None]
 
 
 def unchange(node, stored, before=""):
-    return node.run("semaphore_unchange", ("sem",), stored, before, 6_000)
+    return node.run("semaphore_restore", ("sem",), stored, before, 6_000)
 
 
-def test_a_number_is_taken_back(node):
-    """What was there comes back: nothing, an operator's, which stays, or its users', which runs out."""
+def test_a_change_is_undone(node):
+    """The old value returns: none, an operator's, which stays, or the clients', which expires."""
     for before, after in (("", {}), ("3:one", {"sem": ("3:one", None)}), ("3", {"sem": ("3", 6_000)})):
         node.do("SET", "sem", "4:two")
         assert unchange(node, "4:two", before) == 1
         assert node.holds == after
 
 
-def test_a_number_that_was_set_since_is_not_taken_back(node):
+def test_a_number_that_was_set_since_is_not_undone(node):
     for stored in (None, "5:three"):
         if stored:
             node.do("SET", "sem", stored)
@@ -506,8 +511,8 @@ def forget(node, *stored):
     return node.run("semaphore_forget", ("sem",), 6_000, *stored)
 
 
-def test_a_number_is_forgotten(node):
-    """It goes when it is not used; not before the last slot that is held under it, whoever has it."""
+def test_a_number_is_reset(node):
+    """It then expires when it is not used, but not before the last slot that is held under it."""
     taken(node, permits="3:one", kept=None)
     assert forget(node, "3:two", "3:one") == 1
     assert node.holds == {"sem": ("3", 6_000)}
@@ -520,7 +525,7 @@ def test_a_number_is_forgotten(node):
     assert node.holds["sem"] == ("3", 9_000)
 
 
-def test_nothing_else_is_forgotten(node):
+def test_no_other_number_is_reset(node):
     assert forget(node, "3:one") == 0
     taken(node, permits="4:two", kept=None)
     assert forget(node, "3:one") == 0
@@ -530,7 +535,7 @@ def test_nothing_else_is_forgotten(node):
 # Operators: the slots
 
 
-def test_which_slots_are_held(node):
+def test_the_held_slots_are_returned(node):
     assert node.run("semaphore_inspect", ("sem",)) == [None]
     taken(node, "anna", None, "boris", permits="3:one")
     assert node.run("semaphore_inspect", ("sem",)) == ["3:one", [0, "anna", 7_000], [2, "boris", 7_200]]
@@ -540,7 +545,52 @@ def test_which_slots_are_held(node):
 
 def test_all_slots_are_freed(node):
     """The number stays."""
-    assert node.run("semaphore_force", ("sem",)) == []
+    assert node.run("semaphore_force", ("sem",), "nobody", 1_500) == []
     taken(node, "anna", None, "boris")
-    assert node.run("semaphore_force", ("sem",)) == [0, 2]
-    assert node.holds == {"sem": ("3", 20_000)}
+    assert node.run("semaphore_force", ("sem",), "nobody", 1_500) == [0, 2]
+    assert node.holds == {"sem": ("3", 20_000), "sem:0": ("nobody", 1_500), "sem:2": ("nobody", 1_500)}
+
+
+def test_all_slots_are_freed_on_a_full_server(node):
+    """That is when operators need it."""
+    taken(node, "anna", None, "boris")
+    node.master.oom = True
+    assert node.run("semaphore_force", ("sem",), "nobody", 1_500) == [0, 2]
+    assert node.holds == {"sem": ("3", 20_000), "sem:0": ("nobody", 1_500), "sem:2": ("nobody", 1_500)}
+
+
+# Values of any length from other programs
+
+LONG = "0123456789" * 200
+
+
+def test_at_most_300_bytes_of_a_holder_or_a_reservation_are_returned_with_a_refusal(node):
+    taken(node, LONG)
+    assert acquire(node, "anna", 0)[0] == LONG[:300]
+    assert node.tells_the_client_of("sem:0") == ["sem:0"]
+    hint = f"2:{LONG}"
+    node.do("SET", "many", hint, "PX", 3_000)
+    assert acquire(node, "anna", 1) == [2, 3_000, hint[:300]]
+    taken(node, "boris")
+    assert acquire(node, "anna", 0, 1, hint="2:0") == [2, 3_000, hint[:300]]
+
+
+def test_at_most_20_bytes_of_another_number_are_returned(node):
+    taken(node, "boris", permits=LONG)
+    with pytest.raises(Refused, match=rf"^PERMITS it is already in use with permits={LONG[:20]}, but "):
+        acquire(node, "anna", 1)
+    taken(node, permits=f"{LONG[:19]}:one")
+    with pytest.raises(Refused, match=rf"^PERMITS it was set to permits={LONG[:19]}, but "):
+        acquire(node, "anna", 1)
+    # 20 digits and more cannot be an operator's number.
+    taken(node, permits=f"{LONG[:20]}:one")
+    node.do("DEL", "sem:0")
+    assert acquire(node, "anna", 1) == node.us
+
+
+def test_at_most_1024_bytes_of_each_value_are_returned_to_operators(node):
+    taken(node, LONG, permits=f"1:{LONG}")
+    bound = f"1:{LONG}"[:1024]
+    assert node.run("semaphore_inspect", ("sem",)) == [bound, [0, LONG[:1024], 7_000]]
+    assert change(node, "0:one", f"1:{LONG}") == [-1, 0, LONG[:1024], 7_000]
+    assert change(node, "1:one", f"1:{LONG}") == [1, bound]

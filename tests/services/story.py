@@ -1,4 +1,4 @@
-"""What happens to two clients on five real masters, as a script: each step is of known number and of known length."""
+"""A scripted story of two clients on five real nodes, with a known number and duration of every step."""
 
 import asyncio
 import time
@@ -51,12 +51,12 @@ async def told(cluster, attach, look):
     """
     story = Told()
     ours = Redlock(cluster.urls, ttl=TTL, node_timeout=NODE_TIMEOUT, owner="ours")
-    # With a ttl as short: on a busy machine a master may be connected so late that it is held out at first, for a ttl.
+    # With a ttl as short: on a busy machine a node may connect so late that it is quarantined at first, for a ttl.
     theirs = Redlock(cluster.urls, ttl=TTL, node_timeout=NODE_TIMEOUT, owner="theirs")
     attach(ours, theirs)
     async with ours, theirs:
         await wait_until(lambda: ours.statistics().nodes_up == theirs.statistics().nodes_up == 5)
-        story.nodes = list(ours.statistics().states)
+        story.nodes = list(ours.statistics().node_states)
         await contention(ours, theirs, story, look)
         await renewal(ours, story)
         await freeze(cluster, ours, story, look)

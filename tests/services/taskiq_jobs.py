@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 from taskiq import TaskiqEvents, TaskiqState
@@ -13,13 +14,25 @@ URL = os.environ["BROKER"]
 JOURNAL = Path(os.environ["JOURNAL"])
 DOOR = JOURNAL.with_name("door")
 
-broker = ListQueueBroker(URL).with_result_backend(RedisAsyncResultBackend(URL))
+# Without a timeout: a worker waits in one command until a job comes, and redis-py 8 gives up after 5 s by default.
+broker = ListQueueBroker(URL, socket_timeout=None).with_result_backend(RedisAsyncResultBackend(URL))
 
 
 def note(what):
     """One line, by this process."""
     with JOURNAL.open("a") as journal:
         journal.write(f"{what} {os.getpid()}\n")
+
+
+@broker.on_event(TaskiqEvents.WORKER_STARTUP)
+async def started(_: TaskiqState) -> None:
+    """The worker begins, or was restarted.
+
+    An idle event loop does not notice taskiq's own handler of SIGTERM before the next job. Any handler of the loop's
+    own makes signals wake it.
+    """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, note, "woken")
+    note("started")
 
 
 @broker.on_event(TaskiqEvents.WORKER_SHUTDOWN)

@@ -67,7 +67,7 @@ class Desk(web.View):
 class Shop:
     """Handlers as methods."""
 
-    @locked("{shop}:{query[sku]}", using=partial(Redlock.semaphore, permits=2))
+    @locked("{shop}:{query[sku]}", factory=partial(Redlock.semaphore, permits=2))
     async def sell(self, request, lease):
         """By the request."""
         return web.Response(text=f"{request.method} {lease.name}")
@@ -100,6 +100,12 @@ async def test_the_name_has_the_values_of_the_request(nodes, eyes):
     assert eyes.keys() == []
 
 
+def test_a_decorator_is_not_an_answer():
+    """As those of a client."""
+    with pytest.raises(TypeError, match=r"<Locked 'x'> is a decorator .*try_acquire\(\) or inspect\(\)"):
+        bool(locked("x"))
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("where", ["function", "view", "sub-application"])
 async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_starting(where, nodes):
@@ -112,9 +118,7 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
     else:
         sub.router.add_get("/{other}", locked("desks:{desk}")(name))
         app.add_subapp("/a", sub)
-    with pytest.raises(
-        ConfigurationError, match=r"needs desk, but /a/\{other\} has no such parameter; one of the query"
-    ):
+    with pytest.raises(ConfigurationError, match=r"needs desk, but /a/\{other\} has no such parameter. For the query"):
         async with TestServer(app):
             raise NotImplementedError
 
@@ -125,7 +129,7 @@ async def test_a_name_with_the_query_as_a_whole_keeps_the_application_from_start
     """It would be another one for each order of the parameters, or every request would be refused."""
     app = application(nodes)
     app.router.add_get("/items", locked(template)(name))
-    with pytest.raises(ConfigurationError, match=r"does not say which: .*\{query\[name\]\}"):
+    with pytest.raises(ConfigurationError, match=r"does not say which parameter: .*\{query\[name\]\}"):
         async with TestServer(app):
             raise NotImplementedError
 
@@ -143,19 +147,19 @@ def test_a_mistake_is_an_error_where_it_is_written():
     """As the module is imported."""
     for arguments, options, says in [
         (("orders:{}",), {}, "by name"), (("x",), {"ttl": -1}, "ttl"),
-        (("x",), {"using": Redlock.fair, "ttl": 3}, "beside"),
+        (("x",), {"factory": Redlock.fair_lock, "ttl": 3}, "cannot be combined"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=says):
             locked(*arguments, **options)
     with pytest.raises(ConfigurationError, match="async def"):
         locked("x")(lambda request, lease: None)  # noqa: ARG005 - not called
-    with pytest.raises(ConfigurationError, match=r"^_without_lease\(request\) cannot be given the lease"):
+    with pytest.raises(ConfigurationError, match=r"^_without_lease\(request\) does not take the lease"):
         locked("x")(_without_lease)
     with pytest.raises(ConfigurationError, match=r"append\(client_ctx\(\)\)"):
         client_ctx(web.Application())
     with pytest.raises(ConfigurationError, match="a Redlock"):
         client_ctx("redis://127.0.0.1")
-    with pytest.raises(ConfigurationError, match="held is the status of an error"):
+    with pytest.raises(ConfigurationError, match="held must be an HTTP status"):
         problem_middleware(held=200)
 
 

@@ -27,11 +27,12 @@ from redlock_async import (
     NotHeld,
     QuorumUnavailable,
     RedlockError,
-    _portal,
     blocking,
     prometheus,
 )
 from redlock_async.blocking import Redlock
+from redlock_async.blocking.leases import now
+from redlock_async.blocking.portal import Portal, run
 
 pytestmark = pytest.mark.redis
 
@@ -90,7 +91,7 @@ def test_names_and_options_are_those_of_asyncio():
 
     client = redlock_async.Redlock
     assert set(blocking.ClientOptions.__annotations__) == options(client.__init__)
-    for name in ("__call__", "lock", "fair", "read", "write", "semaphore", "latch", "once", "locked"):
+    for name in ("__call__", "lock", "fair_lock", "read_lock", "write_lock", "semaphore", "latch", "once", "locked"):
         mine, its = (inspect.signature(getattr(each, name)).parameters for each in (Redlock, client))
         assert mine == its, name
     for name in ("Lease", "WriteLease", "Semaphore", "Latch", "Once"):
@@ -125,7 +126,7 @@ def test_a_lease_and_its_members(redlock, nodes):
     """Acquired, extended, released; what can be read costs no call; the second time is NotHeld."""
     lease = redlock("x", ttl=5).acquire(wait=1)
     assert (lease.name, lease.names, lease.lost) == ("x", ("x",), False)
-    eventually(lambda: lease.margin == 2)
+    eventually(lambda: lease.spare_votes == 2)
     assert lease.valid
     assert 4 < lease.remaining < 5
     assert redlock.inspect("x").token == lease.token
@@ -133,7 +134,7 @@ def test_a_lease_and_its_members(redlock, nodes):
     assert lease.remaining > 25
     assert redlock("x").try_acquire() is None
     with pytest.raises(LockTimeout):
-        redlock("x").acquire(0)
+        redlock("x").acquire(wait=0)
     lease.raise_if_lost()
     lease.release()
     for use in (lease.release, lease.extend, lease.raise_if_lost, lease.detach):
@@ -146,11 +147,11 @@ def test_a_lease_and_its_members(redlock, nodes):
 
 def test_every_kind(redlock, nodes):
     """Fair, several, read and write with downgrade, semaphore, latch: each once, and nothing is left."""
-    with redlock.fair("a"), redlock("b", "c"), redlock.read("d"), redlock.read("d"):
+    with redlock.fair_lock("a"), redlock("b", "c"), redlock.read_lock("d"), redlock.read_lock("d"):
         with ThreadPoolExecutor(1) as other:
-            assert other.submit(redlock.write("d").try_acquire).result() is None
+            assert other.submit(redlock.write_lock("d").try_acquire).result() is None
         assert redlock.inspect("b").held
-    with redlock.write("d") as writing, writing.downgrade() as reading, redlock.read("d"):
+    with redlock.write_lock("d") as writing, writing.downgrade() as reading, redlock.read_lock("d"):
         assert reading.fencing_token == writing.fencing_token
     slots = redlock.semaphore("e", permits=3)
     with slots.acquire(count=2), slots:
@@ -166,7 +167,7 @@ def test_every_kind(redlock, nodes):
     assert not opened.is_alive()
     assert latch.remaining() == 0
     assert len(redlock.status()) == 5
-    assert redlock.locks("a") == []
+    assert redlock.list_locks("a") == []
     assert keys(nodes) == []
 
 
@@ -177,11 +178,11 @@ def test_decorated_functions(redlock):
     def skips(user):
         return user.id
 
-    @redlock.locked("import:{number}", on_conflict="raise", using=redlock.fair)
+    @redlock.locked("import:{number}", on_conflict="raise", factory=redlock.fair_lock)
     def raises(number):
         return number
 
-    @redlock.locked("import:{number}", using=partial(redlock.semaphore, permits=2))
+    @redlock.locked("import:{number}", factory=partial(redlock.semaphore, permits=2))
     def waits(number):
         return number
 
@@ -212,10 +213,10 @@ def test_what_does_its_work_later_is_not_decorated(redlock):
         yield
 
     for function in (coroutine, generator):
-        with pytest.raises(ConfigurationError, match="does it later"):
+        with pytest.raises(ConfigurationError, match="do their work when they are called"):
             redlock.locked("x")(function)
-    with pytest.raises(ConfigurationError, match="using made"):
-        redlock.locked("x", using=redlock_async.Redlock(["redis://h"]).fair)(print)()
+    with pytest.raises(ConfigurationError, match="factory returned"):
+        redlock.locked("x", factory=redlock_async.Redlock(["redis://h"]).fair_lock)(print)()
 
 
 def test_the_same_thread_may_enter_again(redlock):
@@ -226,10 +227,13 @@ def test_the_same_thread_may_enter_again(redlock):
         assert outer.valid
         with ThreadPoolExecutor(1) as other:
             assert other.submit(redlock("x", reentrant=True).try_acquire).result() is None
-    with redlock("x"), pytest.raises(LockTimeout, match="in this very thread: reentrant=True"):
-        redlock("x").acquire(0.01)
-    with redlock.read("x"), pytest.raises(ConfigurationError, match="this thread holds a read lease"):
-        redlock.write("x").acquire(0.01)
+    with (
+        redlock("x"),
+        pytest.raises(LockTimeout, match=r"which this thread already holds \(self-deadlock\)\. Pass reentrant=True"),
+    ):
+        redlock("x").acquire(wait=0.01)
+    with redlock.read_lock("x"), pytest.raises(ConfigurationError, match="this thread already holds a read lease"):
+        redlock.write_lock("x").acquire(wait=0.01)
 
 
 def test_a_lease_goes_from_a_thread_to_asyncio_and_back(redlock, nodes):
@@ -321,8 +325,8 @@ def test_closing_ends_the_waiting_of_others(nodes):
     redlock = Redlock(nodes)
     lease = redlock("x").acquire()
     with ThreadPoolExecutor(5) as threads:
-        waiting = [threads.submit(redlock("x").acquire, None) for _ in range(5)]
-        watching = threads.submit(lease.wait_lost)
+        waiting = [threads.submit(redlock("x").acquire, wait=None) for _ in range(5)]
+        watching = threads.submit(lease.wait_until_lost)
         eventually(lambda: redlock.statistics().waiting == 5)
         begun = time.monotonic()
         redlock.close()
@@ -368,20 +372,82 @@ def test_the_exception_of_the_body_wins(redlock):
     assert "LockLost" in "".join(caught.value.__notes__)
 
 
-def test_a_thread_that_watches_can_end_what_the_body_waits_for(redlock):
-    """`wait_lost` is true when the lease was lost, and false when it was given back or time was up."""
-    with redlock("x") as lease:
-        assert lease.wait_lost(0.01) is False
-        with ThreadPoolExecutor(1) as beside:
-            watching = beside.submit(lease.wait_lost)
-            eventually(lambda: bool(lease._watching))
-            lease.detach()
-            assert watching.result(5) is False
+def test_a_watching_thread_can_stop_the_work_of_a_block(redlock):
+    """`wait_until_lost` returns True when the lease is lost, and False after its timeout."""
     with pytest.raises(LockLost), redlock("y") as lease, subprocess.Popen(["/bin/sleep", "60"]) as work:
-        threading.Thread(target=lambda: lease.wait_lost() and work.kill()).start()
+        assert lease.wait_until_lost(0.01) is False
+        threading.Thread(target=lambda: lease.wait_until_lost() and work.kill()).start()
         redlock.force_release("y")
         assert work.wait(5) == -signal.SIGKILL
-    assert lease.wait_lost()
+    assert lease.wait_until_lost()
+
+
+@contextmanager
+def waiting_for_the_end(lease, outcome):
+    """Two threads wait for the lease to end; both must get `outcome`."""
+    with ThreadPoolExecutor(2) as threads:
+        waiters = [threads.submit(lease.wait_until_lost) for _ in range(2)]
+        eventually(lambda: len(lease._held._watchers or ()) == 2)
+        yield
+        assert [waiter.result(5) for waiter in waiters] == [outcome, outcome]
+    assert lease.wait_until_lost() is outcome
+    assert lease.lost is outcome
+
+
+def test_a_release_and_a_detach_wake_waiting_threads_with_false(redlock):
+    """Also the release at the end of a block; afterwards raise_if_lost raises NotHeld."""
+    lease = redlock("x").acquire()
+    with waiting_for_the_end(lease, outcome=False):
+        lease.release()
+    ended = [lease]
+    lease = redlock("x").acquire()
+    with waiting_for_the_end(lease, outcome=False), lease:
+        lease.raise_if_lost()
+    ended.append(lease)
+    lease = redlock("x").acquire()
+    with waiting_for_the_end(lease, outcome=False):
+        text = lease.detach()
+    ended.append(lease)
+    for lease in ended:
+        with pytest.raises(NotHeld):
+            lease.raise_if_lost()
+    with redlock.attach(text) as attached:
+        attached.raise_if_lost()
+
+
+def test_a_downgrade_wakes_waiting_threads_with_false(redlock):
+    """The read lease has waiters of its own."""
+    writing = redlock.write_lock("x").acquire()
+    with waiting_for_the_end(writing, outcome=False):
+        reading = writing.downgrade()
+    with pytest.raises(NotHeld):
+        writing.raise_if_lost()
+    reading.raise_if_lost()
+    with waiting_for_the_end(reading, outcome=False):
+        reading.release()
+
+
+def test_a_loss_wakes_waiting_threads_with_true(redlock, nodes):
+    """Whether it is noticed at once, at the end of the ttl, or only by the release."""
+    forced = redlock("x").acquire()
+    with waiting_for_the_end(forced, outcome=True):
+        redlock.force_release("x")
+    expired = redlock("y", ttl=0.3, renew=False).acquire()
+    with waiting_for_the_end(expired, outcome=True):
+        pass
+    missing = redlock("z").acquire()
+    with waiting_for_the_end(missing, outcome=True):
+        deleted = threading.Event()
+        run(now, asyncio.get_running_loop).call_soon_threadsafe(deleted.wait)  # the release must notice it first
+        for node in nodes:
+            with redis.Redis.from_url(node) as client:
+                client.delete("z")
+        threading.Timer(0.05, deleted.set).start()
+        with pytest.raises(LockLost):
+            missing.release()
+    for lease in (forced, expired, missing):
+        with pytest.raises(LockLost):
+            lease.raise_if_lost()
 
 
 def test_an_outage_is_an_outage(cluster):
@@ -413,10 +479,10 @@ def interrupted_when(condition):
 
 def test_ctrl_c_while_waiting_leaves_nothing(redlock, nodes):
     """Neither a key, nor a place in the queue, nor somebody who waits."""
-    for lock in (redlock("x"), redlock.fair("x"), redlock.write("x"), redlock.semaphore("x", permits=1)):
+    for lock in (redlock("x"), redlock.fair_lock("x"), redlock.write_lock("x"), redlock.semaphore("x", permits=1)):
         lease = lock.acquire()
         with interrupted_when(lambda: redlock.statistics().waiting == 1):
-            lock.acquire(None)
+            lock.acquire(wait=None)
         eventually(lambda: redlock.statistics().waiting == 0)
         lease.release()
         assert keys(nodes) == []
@@ -428,7 +494,7 @@ def test_ctrl_c_while_masters_are_silent_leaves_nothing(cluster):
         for index in range(3):
             cluster.pause(index)
         with interrupted_when(lambda: redlock.statistics().waiting == 1):
-            redlock("x").acquire(None)
+            redlock("x").acquire(wait=None)
         for index in range(3):
             cluster.resume(index)
         eventually(lambda: keys(cluster.urls) == [])
@@ -460,10 +526,14 @@ def time_limit():
     def over(*_):
         raise OutOfTimeError
 
-    before = signal.signal(signal.SIGALRM, over)
-    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    def limit(seconds):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, over if seconds else of_the_test)
+        signal.setitimer(signal.ITIMER_REAL, *((seconds,) if seconds else left))
+
+    left, of_the_test = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
+    yield limit
+    limit(0)
 
 
 # A handler that raises in a weak reference's callback is no concern of ours.
@@ -542,13 +612,14 @@ def test_a_listener_cannot_leave_a_release_half_done(redlock, nodes, error):
 
 
 FORK = """
-    import os, sys, threading
+    import os, sys, threading, warnings
+    warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)  # Python 3.12: the loop has a thread
     from redlock_async import NotHeld
     from redlock_async.blocking import redlock
 
     def child(lease):
         inherited = redlock.statistics()
-        assert (inherited.held, inherited.states) == (0, {}), "those are the parent's"
+        assert (inherited.held, inherited.node_states) == (0, {}), "those are the parent's"
         assert redlock("x").try_acquire() is None, "the parent holds it"
         with redlock("y", wait=5) as own:
             assert own.valid
@@ -589,7 +660,7 @@ def test_the_end_of_a_program_that_closed_nothing(nodes):
         with redlock("x"):
             pass
         held = redlock("held", ttl=60).acquire()
-        threading.Thread(target=redlock("held").acquire, args=(None,), daemon=True).start()
+        threading.Thread(target=redlock("held").acquire, kwargs={"wait": None}, daemon=True).start()
         while not redlock.statistics().waiting:
             pass
         threading.excepthook = lambda args: None
@@ -625,19 +696,19 @@ def test_what_a_program_does_at_its_end(nodes):
         held = redlock("held", ttl=60).acquire()
     """
     done = script(code, nodes)
-    ending = "the interpreter is ending: locks cannot be had any more, and those held were released\n"
+    ending = "the interpreter is exiting: all locks were released, and none can be acquired\n"
     assert (done.stdout, done.stderr, done.returncode) == ("True True\n" + 4 * ending, "", 0)
     assert keys(nodes) == []
 
 
 def test_a_loop_that_cannot_be_started_is_tried_again(monkeypatch, nodes):
     """Without file descriptors, say: the first call is told, and a later one works."""
-    portal = _portal.Portal()
-    monkeypatch.setattr(_portal, "_portal", portal)
+    portal = Portal()
+    monkeypatch.setattr("redlock_async.blocking.portal._portals", {os.getpid(): portal})
     redlock = Redlock(nodes)
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.Runner, "get_loop", _no_descriptors)
-        with pytest.raises(RedlockError, match="could not be started") as caught:
+        with pytest.raises(RedlockError, match="could not start the event loop") as caught:
             redlock("x").acquire()
         assert isinstance(caught.value.__cause__, OSError)
     with redlock("x"):

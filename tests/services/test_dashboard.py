@@ -1,4 +1,4 @@
-"""The dashboard, the alerts and the page ask for what the exporter has: every query is read, and held against it."""
+"""The queries of the dashboard and the alerts, and the tables of the page, match the exporter's metrics."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from redlock_async import metrics, prometheus
-from redlock_async.events import Kind, NodeState, Reason, Verdict
+from redlock_async.events import Kind, NodeState, Reason, ReplyOutcome
 
 sys.path.insert(0, str(Path(__file__).parent))
 from promql import Query
@@ -29,26 +29,27 @@ QUERIES |= {f"alert {rule['alert']}": rule["expr"] for rule in ALERTS}
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 SERIES = {
-    prometheus.spelled(measure) + suffix: measure for measure in metrics.MEASURES for suffix in SUFFIXES[measure.kind]
+    prometheus.prometheus_name(metric) + suffix: metric
+    for metric in metrics.METRICS
+    for suffix in SUFFIXES[metric.kind]
 }
-OF_THE_SCRAPE = {"job", "instance"}
+SCRAPE_LABELS = {"job", "instance"}
 VALUES = {
     "reason": set(get_args(Reason)),
-    "verdict": set(get_args(Verdict)),
-    "outcome": {*metrics.ENDS_OF_ACQUIRE, "released", "lost", "extended", "failed"},
+    "outcome": {*get_args(ReplyOutcome), *metrics.ENDS_OF_ACQUIRE, "released", "lost", "extended", "failed"},
     "operation": {"acquire", "fence", "release", "extend", "repair", "downgrade", "queue", "latch"},
 }
 
 
 def labels_of(series):
-    """What one may ask of that series."""
-    measure = SERIES[series]
-    return {"client", *measure.labels, *OF_THE_SCRAPE, *(("le",) if series.endswith("_bucket") else ())}
+    """Return the labels of that series."""
+    metric = SERIES[series]
+    return {"client", *metric.labels, *SCRAPE_LABELS, *(("le",) if series.endswith("_bucket") else ())}
 
 
 @pytest.mark.parametrize("where", QUERIES)
-def test_every_query_is_one_that_the_exporter_can_answer(where):
-    """It parses, its metrics exist with that suffix, they have those labels, and the labels can have those values."""
+def test_every_query_matches_the_exporter(where):
+    """Each query parses, and its metrics, suffixes, labels and label values exist."""
     query = Query(QUERIES[where])
     assert query.selectors
     for selector in query.selectors:
@@ -64,20 +65,20 @@ def test_every_query_is_one_that_the_exporter_can_answer(where):
         assert selector.ranged == (SERIES[selector.metric].kind != "gauge")
 
 
-def test_what_is_measured_is_shown():
-    """Each metric has a place in the dashboard."""
+def test_every_metric_is_shown():
+    """Each metric is in the dashboard."""
     shown = {SERIES[s.metric] for where, text in QUERIES.items() if "panel" in where for s in Query(text).selectors}
-    assert shown == {*metrics.MEASURES}
+    assert shown == {*metrics.METRICS}
 
 
 def test_the_dashboard_can_be_imported_anywhere():
-    """The data source is a variable, panels do not overlap, and each has an id and a unit of its own."""
+    """The data source is a variable, panels do not overlap, and each has its own id and a unit."""
     variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
     assert variables.keys() == {"datasource", "job", "client"}
     assert variables["datasource"]["type"] == "datasource"
     for name in ("job", "client"):
         metric = re.match(r"label_values\((\w+)", variables[name]["definition"])[1]
-        assert SERIES[metric].kind != "gauge"  # which is not there with several workers
+        assert SERIES[metric].kind != "gauge"  # gauges do not exist with several workers
     taken = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
@@ -94,7 +95,7 @@ def test_the_dashboard_can_be_imported_anywhere():
 
 
 def test_alerts_are_complete_and_explained():
-    """Each has a severity and a summary whose labels it has, and the page says what it means and what to do."""
+    """Each alert has a severity, a summary with existing labels, and a row on the page."""
     explained = re.findall(r"^\| `(Redlock\w+)` \|", PAGE, re.MULTILINE)
     assert explained == [rule["alert"] for rule in ALERTS]
     for rule in ALERTS:
@@ -105,23 +106,23 @@ def test_alerts_are_complete_and_explained():
 
 
 def test_the_page_has_every_metric_with_its_labels():
-    """In the table, in its order, with type and labels."""
+    """The table has every metric with its type and labels."""
     rows = re.findall(r"^\| `(redlock_\w+)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE)
     expected = [
-        (prometheus.spelled(m) + ("_total" if m.kind == "counter" else ""), m.kind, list(m.labels))
-        for m in metrics.MEASURES
+        (prometheus.prometheus_name(m) + ("_total" if m.kind == "counter" else ""), m.kind, list(m.labels))
+        for m in metrics.METRICS
     ]
     got = [(name, kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels in rows]
     assert sorted(got) == sorted(expected)
 
 
 def test_the_page_has_every_event_and_every_reason():
-    """In their tables."""
+    """The tables have every event and every reason."""
     words = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert {*get_args(Kind), *get_args(Reason)} <= {*words}
-    assert {*words} <= {*get_args(Kind), *get_args(Reason), *SERIES, *(prometheus.spelled(m) for m in metrics.MEASURES),
-                        *(rule["alert"] for rule in ALERTS)}  # fmt: skip
-    assert get_args(NodeState) == ("up", "held_out", "down")
+    names = {*SERIES, *(prometheus.prometheus_name(metric) for metric in metrics.METRICS)}
+    assert {*words} <= {*get_args(Kind), *get_args(Reason), *names, *(rule["alert"] for rule in ALERTS)}
+    assert get_args(NodeState) == ("up", "quarantined", "down")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_the_page_has_every_event_and_every_reason():
         "x ? y",
     ],
 )
-def test_a_query_that_is_wrong_is_refused(wrong):
-    """Else it would prove nothing that the others are read."""
+def test_a_wrong_query_is_rejected(wrong):
+    """Otherwise the other tests would prove nothing."""
     with pytest.raises((SyntaxError, IndexError)):
         Query(wrong)

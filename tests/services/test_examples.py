@@ -14,6 +14,8 @@ import pytest
 
 from redlock_async import Redlock
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

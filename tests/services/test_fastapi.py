@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections import Counter
 from functools import partial
 from typing import Annotated
 
@@ -184,11 +185,11 @@ async def test_an_optional_value_that_is_not_sent_is_no_part_of_a_name(nodes):
 async def test_a_mistake_in_the_service_s_own_code_is_not_the_client_s(nodes):
     """What makes the lock is tried with one name when the application starts: with another it may still fail."""
 
-    def using(client, name):
+    def factory(client, name):
         return client.semaphore(name, permits=0 if name == "b" else 1)
 
     app = application(nodes)
-    app.get("/{name}", dependencies=[Locked("{name}", using=using)])(lambda: None)
+    app.get("/{name}", dependencies=[Locked("{name}", factory=factory)])(lambda: None)
     async with calling(app) as http:
         assert (await http.get("/a")).status_code == 200
         assert (await http.get("/" + "a" * 5000)).status_code == 422
@@ -205,7 +206,7 @@ async def test_a_mistake_in_the_service_s_own_code_is_not_the_client_s(nodes):
             r"'orders:\{id\}' needs id, but /orders/\{order_id\} has no such parameter; it has drawn, item, order_id",
         ),
         ("orders:{lease.name}", r"needs lease, but .* it has drawn, item, order_id"),
-        ("orders:{item.name}", r"needs item.name, which Item has not got"),
+        ("orders:{item.name}", r"needs item.name, but Item lacks it"),
         ("orders:{drawn}", r"needs drawn, a dependency with use_cache=False: .* another value"),
     ],
 )
@@ -232,22 +233,26 @@ async def test_a_name_that_the_route_cannot_fill_keeps_the_application_from_star
     ("arguments", "options", "says"),
     [
         (("orders:{}",), {}, "by name"),
-        (("{a}{b}",), {}, "side by side"),
-        (("{a:{b}}",), {}, "how another is written"),
+        (("{a}{b}",), {}, "adjacent"),
+        (("{a:{b}}",), {}, "depends on another value"),
         ((7,), {}, "not a template"),
         (("x",), {"ttl": -1}, "ttl"),
-        (("x",), {"using": "fair"}, "using is what makes"),
-        (("x",), {"using": Redlock.fair, "ttl": 3}, "ttl beside using"),
-        (("x",), {"using": redlock_async.redlock.fair}, "that of the class, as Redlock.fair"),
-        (("x",), {"using": partial(redlock_async.redlock.semaphore, permits=4)}, "that of the class"),
-        (("x",), {"using": redlock_async.redlock}, "that of the class"),
-        (("x",), {"using": Redlock.fair, "reentrant": True}, "leave out reentrant, which only the plain lock takes"),
-        (("x",), {"using": Redlock.latch}, r"called with a client and a name alone, and Redlock\.latch cannot be"),
-        (("x",), {"using": lambda _: None}, "called with a client and a name alone"),
-        (("x",), {"using": partial(Redlock.latch, count=2)}, r"using made .*must make a lock, as Redlock\.fair"),
-        (("x",), {"using": partial(Redlock.semaphore, permits=0)}, "permits must be"),
-        (("x",), {"using": partial(Redlock.semaphore, permit=2)}, r"gives permit to Redlock\.semaphore.* but permits"),
-        (("x",), {"using": partial(Redlock.read, ttl=-1)}, "ttl must be"),
+        (("x",), {"factory": "fair"}, "factory must make a lock"),
+        (("x",), {"factory": Redlock.fair_lock, "ttl": 3}, "ttl cannot be combined with factory"),
+        (("x",), {"factory": redlock_async.redlock.fair_lock}, "method of the class: Redlock.fair_lock"),
+        (("x",), {"factory": partial(redlock_async.redlock.semaphore, permits=4)}, "method of the class"),
+        (("x",), {"factory": redlock_async.redlock}, "method of the class"),
+        (
+            ("x",),
+            {"factory": Redlock.fair_lock, "reentrant": True},
+            "leave out reentrant, which only the plain lock takes",
+        ),
+        (("x",), {"factory": Redlock.latch}, r"called with a client and a name alone, and Redlock\.latch cannot be"),
+        (("x",), {"factory": lambda _: None}, "called with a client and a name alone"),
+        (("x",), {"factory": partial(Redlock.latch, count=2)}, r"returned .*must return a lock, as Redlock\.fair_lock"),
+        (("x",), {"factory": partial(Redlock.semaphore, permits=0)}, "permits must be"),
+        (("x",), {"factory": partial(Redlock.semaphore, permit=2)}, r"passes permit to Redlock\.semap.* but permits"),
+        (("x",), {"factory": partial(Redlock.read_lock, ttl=-1)}, "ttl must be"),
     ],
 )
 def test_a_mistake_is_an_error_where_it_is_written(arguments, options, says):
@@ -258,7 +263,7 @@ def test_a_mistake_is_an_error_where_it_is_written(arguments, options, says):
 
 def test_an_option_that_there_is_not_is_a_type_error():
     """As for any function, and as for the client's own decorator."""
-    with pytest.raises(TypeError, match=r"takes ttl, .*, and no timeout: .*partial\(Redlock.semaphore, permits=4\)"):
+    with pytest.raises(TypeError, match=r"has no option 'timeout' .*: ttl, .*partial\(Redlock.semaphore, permits=4\)"):
         Locked("x", timeout=3)
 
 
@@ -274,7 +279,7 @@ async def test_a_lifespan_that_was_not_called_says_so():
 @pytest.mark.parametrize("given", [["redis://user:secret@host:6379"], "redis://user:secret@host:6379"])
 def test_what_is_given_for_a_client_is_not_shown(given):
     """It may be URLs, and those may have passwords."""
-    with pytest.raises(ConfigurationError, match=f"not a {type(given).__name__}$") as raised:
+    with pytest.raises(ConfigurationError, match=f"got a {type(given).__name__}$") as raised:
         lifespan(given)
     assert "secret" not in str(raised.value)
 
@@ -291,17 +296,17 @@ def test_a_lock_without_depends_is_named_by_fastapi():
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("using", "says"),
+    ("factory", "says"),
     [
-        (lambda *_: None, "using made None"),
-        (lambda client, name: client.latch(name, count=1), "using made <Latch"),
+        (lambda *_: None, "factory returned None"),
+        (lambda client, name: client.latch(name, count=1), "factory returned <Latch"),
         (lambda client, name: client.semaphore(name, permits=0), "permits must be"),
     ],
 )
-async def test_what_makes_no_lock_keeps_the_application_from_starting(using, says, nodes):
+async def test_what_makes_no_lock_keeps_the_application_from_starting(factory, says, nodes):
     """What is a function of one's own is tried when the client is there."""
     app = application(nodes)
-    app.get("/", dependencies=[Locked("x", using=using)])(lambda: None)
+    app.get("/", dependencies=[Locked("x", factory=factory)])(lambda: None)
     with pytest.raises(ConfigurationError, match=says):
         async with calling(app):
             raise NotImplementedError
@@ -312,13 +317,14 @@ async def test_every_kind_with_its_options(nodes):
     """Readers beside readers, so many at a time, in order, each with options of its own."""
     app = application(nodes)
     kinds = {
-        "read": partial(Redlock.read, wait=0), "write": Redlock.write, "fair": partial(Redlock.fair, ttl=3),
-        "semaphore": partial(Redlock.semaphore, permits=2, hold_at_least=0),
+        "read": partial(Redlock.read_lock, wait=0), "write": Redlock.write_lock,
+        "fair": partial(Redlock.fair_lock, ttl=3),
+        "semaphore": partial(Redlock.semaphore, permits=2, min_hold=0),
     }  # fmt: skip
-    for kind, using in kinds.items():
+    for kind, factory in kinds.items():
 
         @app.get(f"/{kind}/{{doc}}")
-        async def use(doc: str, lease: Annotated[Lease, Locked("{doc}", using=using)]):  # noqa: ARG001 - FastAPI and aiohttp look at them
+        async def use(doc: str, lease: Annotated[Lease, Locked("{doc}", factory=factory)]):  # noqa: ARG001 - FastAPI and aiohttp look at them
             return [type(lease).__name__, lease.fencing_token]
 
     @app.get("/plain")
@@ -331,7 +337,7 @@ async def test_every_kind_with_its_options(nodes):
 
     async with calling(app) as http:
         redlock = app.state.redlock
-        async with redlock.read("doc"):
+        async with redlock.read_lock("doc"):
             assert await told("/read/doc") == "Lease"
             assert await told("/write/doc") == await told("/plain") == await told("/fair/doc") == (409, "held")
         assert await told("/write/doc") == "WriteLease"
@@ -404,13 +410,14 @@ async def test_a_route_that_comes_later_says_so(nodes):
     app = application(nodes)
     async with calling(app) as http:
         app.get("/{number}", dependencies=[Locked("x:{number}")])(lambda: None)
-        with pytest.raises(ConfigurationError, match="lacks number: its route was not there"):
+        with pytest.raises(ConfigurationError, match="lacks number: its route was added after"):
             await http.get("/7")
 
 
 @pytest.mark.asyncio
-async def test_an_application_starts_without_a_majority_of_the_masters(cluster):
+async def test_an_application_starts_without_a_majority_of_the_masters(new_cluster):
     """What needs no lock works, what does is answered with 503, and all is well when they are back."""
+    cluster = new_cluster
     for index in range(3):
         cluster.kill(index)
     app = application(cluster.urls, wait=0.1)
@@ -464,6 +471,19 @@ async def test_contention_and_outage_are_told_apart(cluster):
 
 
 @pytest.mark.asyncio
+async def test_no_request_of_three_hundred_takes_an_outage_for_contention(cluster):
+    """They want three names, so most of them queue behind another request; some of those got 409."""
+    app = application(cluster.urls, wait=0.3)
+    app.get("/{name}", dependencies=[Locked("{name}")])(lambda name: name)
+    async with calling(app) as http:
+        assert (await http.get("/a")).json() == "a"
+        for index in range(3):
+            cluster.kill(index)
+        answers = await asyncio.gather(*(http.get(f"/{'abc'[number % 3]}") for number in range(300)))
+    assert Counter(map(problem, answers)) == {(503, "unavailable"): 300}
+
+
+@pytest.mark.asyncio
 async def test_statuses_can_be_others(nodes):
     """Also for locks that are taken in a function's body; what is no error's status is refused."""
     app = FastAPI(lifespan=lifespan(Redlock(nodes, wait=0)))
@@ -481,7 +501,7 @@ async def test_statuses_can_be_others(nodes):
         assert problem(await http.get("/held")) == (423, "held")
         assert problem(await http.get("/lost")) == (500, "lost")
     for options in ({"held": 200}, {"unavailable": "503"}, {"lost": True}):
-        with pytest.raises(ConfigurationError, match=f"{next(iter(options))} is the status of an error"):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(options))} must be an HTTP status"):
             add_problem_handlers(app, **options)
 
 
@@ -698,4 +718,4 @@ def test_the_problems_are_about_errors_of_the_library():
     app = FastAPI()
     add_problem_handlers(app)
     ours = {each for each in app.exception_handlers if isinstance(each, type) and issubclass(each, RedlockError)}
-    assert ours == {LockTimeout, QuorumUnavailable, redlock_async.LockLost}
+    assert ours == {LockTimeout, QuorumUnavailable, redlock_async.LockLost, redlock_async.StaleFence}

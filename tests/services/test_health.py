@@ -1,4 +1,4 @@
-"""Readiness: what `health()` says while masters come and go, and that it says it in time."""
+"""Readiness: `health()` is right and prompt while nodes fail and return."""
 
 import ast
 import asyncio
@@ -34,18 +34,18 @@ async def test_a_client_that_was_not_used_is_ready_at_once(nodes):
     """The probe connects it; what it says is JSON."""
     redlock = Redlock(nodes)
     health, took = await timed(redlock)
-    # On a busy machine one may be connected so late that it is held out at first.
-    assert (health.ready, health.needed, health.nodes, health.nodes_up) == (True, 3, 5, 5 - len(health.reasons))
+    # On a busy machine one may be connected so late that it is quarantined at first.
+    assert (health.ready, health.quorum, health.nodes, health.nodes_up) == (True, 3, 5, 5 - len(health.reasons))
     assert took < 2 * 0.25 + BUSY
     assert json.loads(json.dumps(dataclasses.asdict(health)))["ready"] is True
     await redlock.aclose()
 
 
-async def test_masters_that_hang_are_noticed_though_nobody_uses_them(cluster):
+async def test_hung_nodes_are_noticed_by_an_idle_client(cluster):
     """Within a node timeout; ready while a quorum answers, and again when it does."""
     async with Redlock(cluster.urls, ttl=1, node_timeout=0.2) as redlock:
         await connected(redlock, 5)
-        labels = list(redlock.statistics().states)
+        labels = list(redlock.statistics().node_states)
         cluster.pause(0)
         cluster.pause(1)
         health, took = await timed(redlock)
@@ -95,25 +95,27 @@ async def test_frozen_from_the_start_it_answers_in_time(cluster):
     await redlock.aclose()
 
 
-async def test_a_master_that_lost_its_data_does_not_count(cluster):
+async def test_a_node_that_lost_its_data_does_not_count(cluster):
     """It answers, but may not vote; the reason says so, and for how long."""
     async with Redlock(cluster.urls, ttl=3) as redlock:
-        await connected(redlock, 5)
-        await asyncio.sleep(0.1)  # older than what counts as born together
+        async with redlock("x"):
+            await connected(redlock, 5)
         cluster.restart(4)
         async with asyncio.timeout(10):
-            while "held_out" not in redlock.statistics().states.values():  # noqa: ASYNC110 - as above
+            while True:
+                health = await redlock.health()
+                assert (health.ready, health.nodes_up) == (True, 4)
+                [why] = health.reasons.values()
+                if re.search(r"it restarted without its data: it votes again in [123]\.\d s", why):
+                    break
                 await asyncio.sleep(0.005)
-        health = await redlock.health()
-        assert (health.ready, health.nodes_up) == (True, 4)
-        [why] = health.reasons.values()
-        assert "lost" in why or "restarted without its data" in why
 
 
 async def test_a_cluster_that_cannot_be_used_is_never_ready(cluster):
-    """One that is a replica makes every acquire an error, though all five answer."""
-    with redis.Redis.from_url(cluster.urls[1]) as client:
-        client.execute_command("REPLICAOF", "127.0.0.1", cluster.ports[0])
+    """Too many replicas make every acquire an error, though all five answer."""
+    for url in cluster.urls[1:4]:
+        with redis.Redis.from_url(url) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", cluster.ports[0])
     async with asyncio.timeout(10):
         redlock = Redlock(cluster.urls)
         health = await redlock.health()

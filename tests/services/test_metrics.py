@@ -114,7 +114,7 @@ def waits_are_right(now):
     """Hot, cold, long, while frozen, taken, unconfirmed and lingers were had, and one of them took long."""
     acquire = "redlock_acquire_duration_seconds"
     assert now.each(f"{acquire}_count", "outcome", **OURS) == {
-        "acquired": 7, "timeout": 2, "cancelled": 3, "unavailable": 1,
+        "acquired": 7, "timeout": 1, "busy": 1, "cancelled": 3, "unavailable": 1,
     }  # fmt: skip
     assert now.total(f"{acquire}_sum", outcome="acquired", **OURS) >= script.HELD
     assert now.total(f"{acquire}_bucket", outcome="acquired", le="+Inf", **OURS) == 7
@@ -135,8 +135,8 @@ def leases_are_right(now):
     extended = now.total(renewals, outcome="extended", **OURS)
     assert extended >= 3
     assert now.total(renewals, outcome="failed", **OURS) >= 1
-    assert now.total("redlock_lease_left_ratio_count", **OURS) == extended + 5
-    assert 0 < now.total("redlock_lease_left_ratio_sum", **OURS) <= extended + 5
+    assert now.total("redlock_lease_remaining_ratio_count", **OURS) == extended + 5
+    assert 0 < now.total("redlock_lease_remaining_ratio_sum", **OURS) <= extended + 5
     assert now.each("redlock_losses_total", "reason", **OURS) == {"taken": 1, "unconfirmed": 1}
     assert now.total("redlock_losses_total", client="theirs") == 0
 
@@ -145,14 +145,14 @@ def answers_are_right(now, story):
     """The frozen one timed out, as the first three did at the end, and the fourth never."""
     always = story.nodes[3]
     asked = {"client": "ours", "operation": "acquire"}
-    answers, duration = "redlock_node_answers_total", "redlock_node_answer_duration_seconds"
-    timed_out = now.each(answers, "node", verdict="timed_out", **asked)
+    answers, duration = "redlock_node_replies_total", "redlock_node_reply_duration_seconds"
+    timed_out = now.each(answers, "node", outcome="timed_out", **asked)
     assert story.frozen in timed_out
     assert always not in timed_out
-    granted = now.each(answers, "node", verdict="granted", **asked)
+    granted = now.each(answers, "node", outcome="granted", **asked)
     assert granted[always] >= 7
     assert granted[story.frozen] >= 6
-    assert now.each(answers, "node", verdict="refused", **asked).keys() == {*story.nodes}
+    assert now.each(answers, "node", outcome="refused", **asked).keys() == {*story.nodes}
     late = {"node": story.frozen, "error": "timed_out", **asked}
     assert now.total(f"{duration}_sum", **late) >= timed_out[story.frozen] * script.NODE_TIMEOUT
     assert now.total(f"{duration}_bucket", le="0.05", **late) == 0
@@ -167,7 +167,7 @@ def gauges_are_right(now, story):
     assert waiting.each("redlock_leases_held", "client") == {"ours": 1, "theirs": 1}
     assert waiting.each("redlock_nodes_up", "client") == {"ours": 5, "theirs": 5}
     assert frozen.total("redlock_nodes_up", client="ours") == 4
-    assert frozen.total("redlock_nodes_needed", client="ours") == 3
+    assert frozen.total("redlock_nodes_quorum", client="ours") == 3
     assert frozen.total("redlock_nodes_configured", client="ours") == 5
     assert frozen.each("redlock_node_up", "node", client="ours").keys() == {*story.nodes} - {story.frozen}
     assert frozen.total("redlock_node_up", client="ours", node=story.frozen) == 0
@@ -192,7 +192,7 @@ async def test_opentelemetry_tells_the_same_story(cluster):
 
         ends = {p.attributes["redlock.outcome"]: p for p in chosen(now, "redlock.acquire.duration", **ours)}
         assert {outcome: point.count for outcome, point in ends.items()} == {
-            "acquired": 7, "timeout": 2, "cancelled": 3, "unavailable": 1,
+            "acquired": 7, "timeout": 1, "busy": 1, "cancelled": 3, "unavailable": 1,
         }  # fmt: skip
         assert script.HELD <= ends["acquired"].max <= story.waited
         assert ends["acquired"].explicit_bounds == metrics.WAITS
@@ -214,15 +214,19 @@ async def test_opentelemetry_tells_the_same_story(cluster):
         assert late.min >= script.NODE_TIMEOUT
         assert late.attributes["db.system.name"] == "redis"
         assert described["db.client.operation.duration"].unit == "s"
-        answered = chosen(now, "redlock.node.answers", redlock__client="ours", redlock__verdict="granted")
+        answered = chosen(now, "redlock.node.replies", redlock__client="ours", redlock__outcome="granted")
         assert {point.attributes["redlock.node"] for point in answered} == {*story.nodes}
         states = chosen(story.while_frozen, "redlock.node.up", redlock__client="ours")
         up = {point.attributes["redlock.node"]: point.value for point in states}
         assert up == {node: node != story.frozen for node in story.nodes}
         assert [p.value for p in chosen(story.while_waiting, "redlock.waiters", redlock__client="ours")] == [3]
         exporter.close()
-        assert points(reader)[0].keys() <= {"redlock.acquire.duration", "redlock.hold.duration",
-                                            "redlock.lease.left_ratio", "db.client.operation.duration"}  # fmt: skip
+        assert points(reader)[0].keys() <= {
+            "redlock.acquire.duration",
+            "redlock.hold.duration",
+            "redlock.lease.remaining_ratio",
+            "db.client.operation.duration",
+        }
 
         lost = [span for span in spans.get_finished_spans() if span.attributes["redlock.outcome"] == "lost"]
         assert {span.attributes["redlock.names"]: span.attributes["redlock.reason"] for span in lost} == {
@@ -268,15 +272,15 @@ async def test_the_time_of_each_node_is_its_own():
         await script.wait_until(
             lambda: (
                 registry.get_sample_value(
-                    "redlock_node_answers_total", counted(list(redlock.statistics().states)[2], verdict="granted")
+                    "redlock_node_replies_total", counted(list(redlock.statistics().node_states)[2], outcome="granted")
                 )
                 == 5
             )
         )
-        bucket = "redlock_node_answer_duration_seconds_bucket"
+        bucket = "redlock_node_reply_duration_seconds_bucket"
         quick = {
             node: registry.get_sample_value(bucket, counted(node, error="", le="0.1"))
-            for node in redlock.statistics().states
+            for node in redlock.statistics().node_states
         }
         far, *near = (quick.pop(list(quick)[2]), *quick.values())
         assert far == 0
@@ -292,12 +296,12 @@ def counted(node, **labels):
 async def test_without_nodes_nothing_is_noted_of_answers(nodes):
     """And rounds are not even watched."""
     registry = CollectorRegistry()
-    exporter = prometheus.Exporter(registry, nodes=False)
+    exporter = prometheus.Exporter(registry, per_node=False)
     async with Redlock(nodes) as redlock:
         exporter.add(redlock)
         async with redlock("x"):
             pass
-        assert not redlock._events.watchers
+        assert not redlock._events.reply_listeners
         names = {sample.name for family in registry.collect() for sample in family.samples}
         assert "redlock_acquire_duration_seconds_count" in names
         assert "redlock_node_up" in names
@@ -315,7 +319,7 @@ async def test_no_label_is_a_name_of_a_lock_or_a_password(nodes):
         exporter.add(other, client="other")
         async with redlock("secret-name"):  # a server without a password takes any
             pass
-        for kind in (other, other.fair, other.read, other.write):
+        for kind in (other, other.fair_lock, other.read_lock, other.write_lock):
             async with kind("secret-name"):
                 pass
         async with other.semaphore("secret-name", permits=2):
@@ -334,14 +338,14 @@ async def test_names_follow_prometheus_conventions():
     """Every metric begins with redlock_, has its unit last, and is described; its help is that of OpenTelemetry."""
     registry = CollectorRegistry()
     exporter = prometheus.Exporter(registry)
-    for measure in metrics.MEASURES:
-        name = prometheus.spelled(measure)
+    for measure in metrics.METRICS:
+        name = prometheus.prometheus_name(measure)
         assert name.startswith("redlock_")
         assert name.endswith("_seconds") == (measure.unit == "s")
         assert name.endswith("_ratio") == (measure.unit == "1")
         assert measure.description.endswith(".")
         assert bool(measure.buckets) == (measure.kind == "histogram")
-    assert {prometheus.spelled(measure) for measure in metrics.MEASURES} == {f.name for f in registry.collect()}
+    assert {prometheus.prometheus_name(measure) for measure in metrics.METRICS} == {f.name for f in registry.collect()}
     exporter.close()
 
 
@@ -351,7 +355,7 @@ async def test_clients_are_told_apart_and_let_go(nodes):
     exporter = prometheus.Exporter(registry)
     async with Redlock(nodes) as one, Redlock(nodes) as other:
         exporter.add(one)
-        with pytest.raises(ConfigurationError, match="name of its own"):
+        with pytest.raises(ConfigurationError, match="already exported as"):
             exporter.add(other)
         with pytest.raises(ConfigurationError, match="no client"):
             exporter.remove("other")
@@ -377,7 +381,7 @@ async def test_what_was_closed_takes_no_client(make, nodes):
     async with Redlock(nodes) as redlock:
         exporter.close()
         exporter.close()
-        with pytest.raises(ConfigurationError, match="was closed"):
+        with pytest.raises(ConfigurationError, match="closed exporter"):
             exporter.add(redlock)
         assert not redlock._events.listeners
 

@@ -1,4 +1,4 @@
-"""Several workers of one service: what is scraped from any of them is the sum of all."""
+"""Several workers of one service: a scrape of any of them returns the sum over all."""
 
 import asyncio
 import os
@@ -57,6 +57,6 @@ async def test_two_workers_of_uvicorn_are_scraped_as_one(nodes, tmp_path):
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     acquired = [s.value for s in samples if s.name == "redlock_acquire_duration_seconds_count"]
     assert acquired == [workers.total()]
-    nodes_heard = {s.labels["node"] for s in samples if s.name == "redlock_node_answers_total"}
+    nodes_heard = {s.labels["node"] for s in samples if s.name == "redlock_node_replies_total"}
     assert len(nodes_heard) == 5
     assert not any(s.name == "redlock_nodes_up" for s in samples)

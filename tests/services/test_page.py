@@ -1,4 +1,4 @@
-"""The services and tests that the pages show, as files, pass where the wheel is installed."""
+"""The services and tests shown in the documentation pass where the wheel is installed."""
 
 import re
 from pathlib import Path

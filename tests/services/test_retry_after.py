@@ -1,4 +1,4 @@
-"""`LockTimeout.retry_after`: when what is in the way has run out, of every kind, in this process and in another."""
+"""`LockTimeout.retry_after` predicts when the obstacle expires, for every kind, within and across processes."""
 
 import asyncio
 import pickle
@@ -16,17 +16,17 @@ TTL = 1.0
 KINDS = {
     "plain": (Redlock.lock, Redlock.lock),
     "unfenced": (partial(Redlock.lock, fencing=False), partial(Redlock.lock, fencing=False)),
-    "fair": (Redlock.fair, Redlock.fair),
+    "fair": (Redlock.fair_lock, Redlock.fair_lock),
     "semaphore": (partial(Redlock.semaphore, permits=1), partial(Redlock.semaphore, permits=1)),
-    "reader behind a writer": (Redlock.write, Redlock.read),
-    "writer behind readers": (Redlock.read, Redlock.write),
+    "reader behind a writer": (Redlock.write_lock, Redlock.read_lock),
+    "writer behind readers": (Redlock.read_lock, Redlock.write_lock),
 }
 
 
 async def refusal(lock, wait=0):
     """What somebody is told who wants it now."""
     with pytest.raises(LockTimeout) as caught:
-        await lock.acquire(wait)
+        await lock.acquire(wait=wait)
     return caught.value
 
 
@@ -46,7 +46,7 @@ async def test_by_then_it_has_run_out(kind, wait, nodes):
         if not wait:
             await asyncio.sleep(told + 0.002)  # as told; a server's clock counts whole milliseconds
             slack = 1.5 if kind == "writer behind readers" else 0  # a crashed reader's, see README
-            await (await wanted(second, "x").acquire(slack)).release()
+            await (await wanted(second, "x").acquire(wait=slack)).release()
 
 
 async def test_of_a_holder_in_the_same_process(nodes):
@@ -58,8 +58,8 @@ async def test_of_a_holder_in_the_same_process(nodes):
 
 @pytest.mark.parametrize("kind", ["plain", "semaphore", "reader behind a writer", "writer behind readers"])
 @pytest.mark.parametrize("wait", [0, 0.1])
-async def test_all_of_a_crowd_that_gives_up_together_are_told(kind, wait, nodes):
-    """Not only the one of them that has asked the masters."""
+async def test_every_waiter_that_times_out_gets_retry_after(kind, wait, nodes):
+    """Not only the task that sent the commands to the nodes."""
     held, wanted = KINDS[kind]
     async with Redlock(nodes, owner="anna") as first, Redlock(nodes) as second, held(first, "x"):
         errors = await asyncio.gather(*(refusal(wanted(second, "x"), wait) for _ in range(5)))

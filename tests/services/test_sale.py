@@ -1,4 +1,4 @@
-"""Services as processes, with more customers than pieces: each is sold once, and who is late is told when to come."""
+"""Services with more customers than pieces: each piece is sold once; late customers get Retry-After."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ async def persistently(request):
 
 @pytest.mark.redis
 @pytest.mark.asyncio
-async def test_each_piece_is_sold_once_and_the_others_are_told_when_to_come_again(shop, nodes):
+async def test_each_piece_is_sold_once_and_late_customers_get_retry_after(shop, nodes):
     """Ten customers for each of twenty pieces at the same time; and then one whose seller is killed.
 
     What `Retry-After` promises: when whoever held the lock is gone, a customer who waits for as long as told does not

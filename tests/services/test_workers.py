@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Connection
 
 from redlock_async import Redlock
 from redlock_async.testing import LocalCluster
@@ -102,11 +103,16 @@ def one_at_a_time(lines):
 
 @pytest.mark.asyncio
 async def test_taskiq(crew, nodes):
-    """Two worker processes: `locked` waits, skips and raises; a lease that the sender acquired is worked under."""
+    """Two worker processes: `locked` waits, skips and raises; a lease that the sender acquired is worked under.
+
+    And the workers outlive a time without jobs, longer than the timeout that redis-py has by default.
+    """
     module = jobs("taskiq_jobs")
     await module.broker.startup()
     try:
         crew.start("-m", "taskiq", "worker", "taskiq_jobs:broker", "--workers", "2", "--shutdown-timeout", "1")
+        crew.until(lambda lines: len(lines) == 2)
+        await asyncio.sleep(1.2 * (Connection().socket_timeout or 0.0))
         sent = [await module.import_user.kiq(7) for _ in range(12)]
         ran_in = {(await each.wait_result(timeout=30)).return_value for each in sent}
         assert len(one_at_a_time(crew.lines())) == len(ran_in)
@@ -126,12 +132,13 @@ async def test_taskiq(crew, nodes):
             lease = await redlock("video:7", ttl=30).acquire()
             encoded = await module.encode.kiq("7", lease.detach())
             assert (await encoded.wait_result(timeout=30)).return_value == lease.fencing_token
-            ticket = (await redlock("video:7", ttl=0.3).acquire(5)).detach()  # the worker has released it
+            ticket = (await redlock("video:7", ttl=0.3).acquire(wait=5)).detach()  # the worker has released it
             async with redlock("video:7", wait=5):  # and when this is granted, the ticket is void
                 pass
             late = await module.encode.kiq("late", ticket)
             assert (await late.wait_result(timeout=30)).return_value is None
         assert not any(line.startswith("encode late") for line in crew.lines())
+        assert sum(line.startswith("started") for line in crew.lines()) == 2  # neither died and was restarted
     finally:
         await module.broker.shutdown()
 

@@ -1,4 +1,4 @@
-"""The simulation's programs import each other as they do when they are run by hand."""
+"""Puts this folder on sys.path, as running explore.py or exhaustive.py does."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
-def logger_as_it_was():
-    """Whoever runs thousands of schedules turns the library's log off; the tests that follow read it."""
+def restore_logger():
+    """Turn the library's log on again: exploring turns it off, and later tests read it."""
     yield
     logging.getLogger("redlock_async").disabled = False

@@ -1,5 +1,5 @@
-"""Everything that can happen to one operation of a small cluster, enumerated: what each node does, in which order the
-replies come, and a cancellation after each step of the process.
+"""Enumerate everything that can happen to one operation of a small cluster: the reaction of each node, the order of
+the replies, and a cancellation after each step of the process.
 
 python tests/simulation/exhaustive.py --size full
 """
@@ -22,28 +22,28 @@ import hiredis
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from exploring import CORES, Findings, Worker, on_all_cores
-from recorder import KEPT, Recorder
+from framework.exploring import CORES, Findings, Worker, on_all_cores
+from framework.recorder import KEPT, Recorder
 
-from redlock_async import KeyConflict, LockLost, LockTimeout, QuorumUnavailable
+from redlock_async import LockLost, LockTimeout, QuorumUnavailable, WrongKeyType
 from redlock_async.testing import Violation
 from redlock_async.testing.simulation import Simulation, SimulationError
 
 TTL = 60.0
-"""So long that nothing expires by itself: what is left behind is found."""
+"""So long that no key expires, and all leftovers are found."""
 LATENCY = 0.002
 APART = 0.001
-"""Seconds between the replies of one node and the next."""
+"""Seconds between the replies of two nodes."""
 PROMPT = 0.001
-"""Seconds a cancellation may take: less than any node needs to answer."""
+"""Seconds that a cancellation may take: less than a node needs to answer."""
 NODE_TIMEOUT = 0.25
 STALL = 0.4
 """Longer than the node timeout."""
 BEFORE = 0.05
-"""Seconds in which everything that came before comes to rest."""
+"""Seconds for the preceding operations to finish."""
 HEAL = 0.6
 SETTLING = 3.0
-"""Seconds after healing for every connection to be back, and every late message to have arrived."""
+"""Seconds after healing until all connections are back and all late messages have arrived."""
 
 STRANGER = "a stranger's"
 ERRORS = {"no permission": b"NOPERM this user has no permissions to run it", "loading": b"LOADING it is loading"}
@@ -51,14 +51,14 @@ OUTCOMES = (
     "granted", "held", "out of memory", "wrong type", "no permission", "loading", "lost", "reply lost", "late request",
     "late reply", "blocked", "torn",
 )  # fmt: skip
-"""What one node does with a request."""
+"""The possible reactions of one node to a request."""
 OF_A_HOLDER = (*OUTCOMES, "missing")
-"""The same when it is about a lease that stood: `held` is overwritten, `missing` deleted."""
+"""The reactions for an existing lease: in `held` its key was overwritten, in `missing` deleted."""
 WITHOUT_HOLDER = tuple(outcome for outcome in OUTCOMES if outcome != "held")
 AT_FIRST = ("granted", "held", "out of memory", "no permission", "loading", "refused", "blocked")
-"""The same when there is no connection yet."""
+"""The reactions when there is no connection yet."""
 ON_A_LEASE = {"extend", "release", "exit", "level"}
-"""Actions that find the lock on the nodes already."""
+"""Actions for which the lock is already held."""
 ON_KEYS = {
     "held": [("SET", STRANGER, "PX", 30_000)],
     "wrong type": [("DEL",), ("HSET", STRANGER, "s")],
@@ -67,24 +67,24 @@ ON_KEYS = {
 FEW_WITHOUT_HOLDER = ("granted", "out of memory", "reply lost", "late request")
 FEW = ("granted", "held", "wrong type", "reply lost", "late request")
 PASSING = ("reply lost", "late request")
-"""What is over when a fair lock is asked for behind its ticket, which another node has given meanwhile."""
+"""Reactions that are over when a fair lock is requested after its ticket."""
 
 ENDLESS = 20_000
-"""Steps of all processes together: a case has some hundreds."""
+"""Steps of all processes after which a case counts as endless. Usual are some hundreds."""
 OTHERS = 4
-"""Of so many cases, counted by the step of the cancellation, one ends with another client that takes the lock."""
+"""One of this many cases, by the step of the cancellation, ends with another client acquiring the lock."""
 MOST = 24
-"""Steps of one operation at which it is cancelled."""
+"""The number of steps of one operation at which it is cancelled."""
 
 LOCKS = ("plain", "fenced", "uneven", "several", "several fenced", "semaphore", "read", "write", "fair")
 SHARED = ("read", "fair")
-"""Of which a refusal by a minority is an answer: they have several holders, or the nodes put them in order."""
+"""Kinds for which a refusal by a minority is a valid answer: several holders, or an order on the nodes."""
 WAYS = ("task", "twice", "timeout", "scope")
 
 
 @dataclass(frozen=True)
 class Situation:
-    """One operation, and what the nodes do."""
+    """One operation, and the reactions of the nodes."""
 
     action: str
     """`try`, `acquire`, `extend`, `release`, `enter`, `exit`, `first` (with nothing connected yet), `level` (its second
@@ -92,9 +92,9 @@ class Situation:
     kind: str
     outcomes: tuple[str, ...]
     order: tuple[int, ...]
-    """Of the replies: the place of each node; equal ones come together."""
+    """The position of each node's reply; equal positions arrive together."""
     ways: tuple[str, ...] = WAYS
-    """In which it is cancelled; the next one at each step when `turns`."""
+    """The ways of cancellation; with `turns`, the next one at each step."""
     turns: bool = False
 
     def __str__(self):
@@ -113,16 +113,16 @@ class Situation:
         return self.nodes - self.needed
 
     def count(self, *outcomes):
-        """On how many nodes one of those happens."""
+        """The number of nodes with one of those reactions."""
         return sum(outcome in outcomes for outcome in self.outcomes)
 
     @cached_property
     def allowed(self):
-        """What the caller may be told when nobody cancels it."""
+        """The possible results without a cancellation."""
         return frozenset(RULES[self.action](self))
 
     def cancellations(self, steps):
-        """Every way at every step of the process; of a long wait, for which much happens elsewhere, at some of them."""
+        """Every way at every step of the process, or at some steps of a long wait."""
         stride = -(-steps // MOST)
         for step in range(1 + crc32(str(self).encode()) % stride, steps + 1, stride) if steps else ():
             for way in [self.ways[step % len(self.ways)]] if self.turns else self.ways:
@@ -136,14 +136,14 @@ def _of_trying(s):
     failed = s.nodes - held - s.count("granted")
     if conflicts > s.spare and conflicts == failed and not held:
         return {"conflict"}
-    # Where enough fail to rule a quorum out, and somebody holds it too, it depends on who answers first.
+    # If enough nodes fail to rule out a quorum and there is a holder, the result depends on the order of replies.
     found = {"held"} if held else set()
     if 0 < held < s.needed and s.kind not in SHARED:
-        found.add("done")  # a minority's holder has nothing: it asks again, and what is wrong with others may be over
+        found.add("done")  # a holder on a minority does not block a retry, and the faults of other nodes may be over
     if s.kind == "fair" and held and s.count("granted", *PASSING) >= s.needed:
-        found.add("done")  # it asks every node twice: for a ticket, and then for the lock
+        found.add("done")  # it sends two requests to every node: for a ticket, and then for the lock
     found |= {"unavailable"} if failed > s.spare else set()
-    # With no time for another try it says what it must be when all that have not answered yet are like most that have.
+    # Without time for another try, the result assumes that missing nodes react like most of the others.
     guessed = 2 * conflicts > s.spare + 1 and failed > s.spare
     return found | ({"conflict"} if conflicts > s.spare or guessed else set())
 
@@ -167,7 +167,7 @@ def _of_extending(s):
     gone = s.count("held", "missing")
     if gone > s.spare:
         return {"lost"}
-    # What was overwritten with another type is missing when that is gone.
+    # A key that was overwritten with another type is missing after that is deleted.
     return {"done", "lost"} if gone + s.count("wrong type") > s.spare else {"done"}
 
 
@@ -184,7 +184,7 @@ def _of_leaving(s):
 def _of_looking(s):
     if s.kind == "open":
         return _of_waiting(s)
-    # An event is missing, and the wait is over before the faults are.
+    # An event is missing, and the wait ends before the faults do.
     found = set() if s.count("granted") >= s.needed else _of_waiting(s) - {"done"} | {"unavailable"}
     return found | {"held"}
 
@@ -205,17 +205,17 @@ RULES = {
 
 @dataclass(frozen=True)
 class Duel:
-    """Two processes that want the same at about the same time."""
+    """Two processes that compete for a lock at about the same time."""
 
     kind: str
     first: tuple[int, ...]
-    """Which of the two each node hears first, when they begin at once."""
+    """Which of the two requests each node receives first, if both start at once."""
     order: tuple[int, ...]
     behind: float
-    """Seconds by which the second begins later."""
+    """Seconds by which the second process starts later."""
     wait: float
     restart: int | None = None
-    """A master that loses its data while somebody holds it."""
+    """A node that loses its data while the lock is held."""
     ways: tuple[str, ...] = ()
     turns: bool = True
 
@@ -234,7 +234,7 @@ class Duel:
 
 
 class Canceller:
-    """Cancels a task after a step of its process, in one of several ways, and sees how long that takes."""
+    """Cancels a task after a step of its process, in one of several ways, and measures how long that takes."""
 
     def __init__(self, simulation, way, at):
         self._simulation = simulation
@@ -248,7 +248,7 @@ class Canceller:
         simulation.watchers.append(self._look)
 
     def run(self, process, operation):
-        """That coroutine function as a task of that process, which is to be cancelled."""
+        """Run a coroutine function as the task to cancel."""
         self._process = process
         self._task = process.loop.create_task(self._guarded(operation), name="operation")
         self._task.add_done_callback(self._ended)
@@ -267,7 +267,7 @@ class Canceller:
 
     @contextmanager
     def in_body(self, number=0):
-        """A block under a lease: its end waits for the release, unless that is cancelled as well."""
+        """A block under a lease. Its end waits for the release, unless that is cancelled too."""
         try:
             yield
         except asyncio.CancelledError:
@@ -291,21 +291,21 @@ class Canceller:
                 self._scope.cancel()
             else:
                 self._task.cancel()
-            process.look()
+            process.schedule_wakeup()
 
     def violations(self):
-        """What is wrong with how it ended."""
+        """Yield the violations of how the task ended."""
         if self.cancelled_at == inf:
             return
         if (took := self.ended_at - self.cancelled_at) > self._within:
             yield Violation("cancellation", f"took {took:.4f} s")
-        # A timeout and a scope let the task have what has just come in.
-        if told(self._task) != "cancelled" and self._limit is None and self._scope is None:
+        # A timeout and a scope let the task return a result that has just arrived.
+        if result_of(self._task) != "cancelled" and self._limit is None and self._scope is None:
             yield Violation("cancellation", f"became {self._task!r}")
 
 
-def told(task):
-    """What a caller was told, in a word."""
+def result_of(task):
+    """The result of a task in one word."""
     if task.cancelled():
         return "cancelled"
     error = task.exception()
@@ -317,59 +317,62 @@ def told(task):
     return "cancelled" if isinstance(error, TimeoutError) else repr(error)
 
 
-WORDS = {LockTimeout: "held", QuorumUnavailable: "unavailable", LockLost: "lost", KeyConflict: "conflict"}
+WORDS = {LockTimeout: "held", QuorumUnavailable: "unavailable", LockLost: "lost", WrongKeyType: "conflict"}
 
 
-def clean(engine):
-    """What a client that holds and wants nothing still has."""
-    nodes, loop = engine.nodes, engine.loop
+def clean(session):
+    """The state that an idle client should not have."""
+    context, renewals = session.context, session.registry._renewals
+    nodes, loop = context.nodes, context.loop
     left = {
-        "leases": engine.held,
-        "contests": engine.board,
-        "queues": engine.turns._turns,
-        "waiters": engine.turns.waiting,
-        "shared": engine.shared,
-        "kept": engine.renewals.live,
-        "to renew": [entry for entry in engine.renewals._heap if entry[2].until != -inf],
-        "suspects": engine.renewals._suspects,
-        "deadlines": engine.deadlines._queues,
-        "releases to send": [node._orphans for node in nodes if node._orphans],
-        "connections to end": [node._to_end for node in nodes if node._to_end],
-        "owed replies": [node for node in nodes if node.wire is None or node.wire.pending or node.wire.hung],
+        "leases": session.registry._by_key,
+        "contests": context.wakeups,
+        "queues": session.queues._queues,
+        "waiters": session.queues.waiting,
+        "shared": context.shared,
+        "kept": session.registry.count,
+        "to renew": [entry for entry in renewals._heap if entry[2].until != -inf],
+        "suspects": renewals._scheduled,
+        "deadlines": context.timeouts._queues,
+        "releases to send": [node._pending_releases for node in nodes if node._pending_releases],
+        "connections to end": [node._stale_client_ids for node in nodes if node._stale_client_ids],
+        "owed replies": [
+            node for node in nodes if node.connection is None or node.connection.pending or node.connection.hung
+        ],
         "nodes down": [node for node in nodes if not node.ready],
-        "to write": engine.masters.outbox._waiting,
+        "to write": context.membership.batcher._waiting,
         "tasks": [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()],
         "timers": [
             timer
             for timer in loop._scheduled
-            if not timer.cancelled() and timer not in {engine.renewals._timer, engine.masters._reassess_timer}
+            if not timer.cancelled() and timer not in {renewals._timer, context.membership.electorate._timer}
         ],
     }
     return [f"{what} {those!r}" for what, those in left.items() if those]
 
 
 def lock_of(redlock, kind, wait, number=0):
-    """The lock object that a client asks for; in a duel the second one's may be another."""
+    """The lock of a client. In a duel the two clients may use different kinds."""
     make, options = {
         "plain": (redlock, {"fencing": False}),
         "several": (redlock, {"fencing": False}),
         "semaphore": (redlock.semaphore, {"permits": 2}),
         "one permit": (redlock.semaphore, {"permits": 1}),
-        "read": (redlock.read, {}),
-        "write": (redlock.write, {}),
-        "read write": ((redlock.write, redlock.read)[number], {}),
-        "fair": (redlock.fair, {}),
+        "read": (redlock.read_lock, {}),
+        "write": (redlock.write_lock, {}),
+        "read write": ((redlock.write_lock, redlock.read_lock)[number], {}),
+        "fair": (redlock.fair_lock, {}),
     }.get(kind, (redlock, {}))
     names = (("x", "y"), ("y", "x"))[number] if kind.startswith("several") else ("x",)
     return make(*names, ttl=TTL, wait=wait, **options)
 
 
 class Trial:
-    """A situation, once, with a cancellation or without."""
+    """Runs a situation once, with or without a cancellation."""
 
     def __init__(self, clients, way=None, at=0, *, nodes, seed=1):
         self._clients = clients
-        self._simulation = Simulation(nodes, seed=seed, latency=lambda _luck: LATENCY, skew=0.0)
+        self._simulation = Simulation(nodes, seed=seed, latency=lambda _rng: LATENCY, skew=0.0)
         self._simulation.watchers.append(self._count)
         self._steps = 0
         self._recorder = Recorder(self._simulation)
@@ -381,19 +384,19 @@ class Trial:
         self._lease = self._released = None
 
     def outcome(self):
-        """Carry it out; returns how many steps there were to cancel it at, and every promise that was broken."""
+        """Run it. Return the number of steps at which it can be cancelled, and all violations."""
         with self._simulation:
             try:
                 self._start()
                 self._simulation.run()
                 for process in self._simulation.processes:
                     process.result()
-                self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
+                self._violations += [Violation("orphan", leftover) for leftover in self._recorder.leftovers()]
             except (SimulationError, AssertionError) as error:
                 self._violations.append(Violation("liveness", str(error)))
-            except Exception as error:  # noqa: BLE001 - whatever gets out of a process was not promised
+            except Exception as error:  # noqa: BLE001 - any exception that leaves a process is a violation
                 self._violations.append(Violation("liveness", repr(error)))
-        return self._canceller.steps, [*self._recorder.judge(), *self._canceller.violations()]
+        return self._canceller.steps, [*self._recorder.check(), *self._canceller.violations()]
 
     def _count(self, _process):
         self._steps += 1
@@ -406,20 +409,20 @@ class Trial:
     def _client(self, number):
         redlock = self._clients(len(self._simulation.machines), number)
         self._recorder.watch(self._simulation.processes[number], redlock)
-        engine = redlock._engine()
-        engine.masters.use_ttl(TTL)
-        return redlock, engine
+        session = redlock._session()
+        session.context.membership.use_ttl(TTL)
+        return redlock, session
 
     def _say(self, i, *words):
-        """What somebody else does to a master."""
-        master = self._simulation.machines[i].master
+        """Execute a command of another client on a node."""
+        master = self._simulation.machines[i].server
         session = master.connect(lambda *_: None)
         master.receive(session, hiredis.pack_command(words))
         master.disconnect(session)
 
     def _uneven(self, key):
-        """The masters' registers differ, so that a fence must be levelled."""
-        from redlock_async._keys import Keys  # noqa: PLC0415 - only here
+        """Make the nodes' registers differ, so that the token must be written back."""
+        from redlock_async._rules.keys import Keys  # noqa: PLC0415 - used only here
 
         register = Keys("").fence(key.encode())
         for i in range(len(self._simulation.machines)):
@@ -427,7 +430,7 @@ class Trial:
 
 
 class Alone(Trial):
-    """One client, and a node that does something else each time."""
+    """One client, and nodes with the situation's reactions."""
 
     def __init__(self, clients, situation, way=None, at=0):
         super().__init__(clients, way, at, nodes=situation.nodes)
@@ -440,9 +443,9 @@ class Alone(Trial):
 
     async def _main(self):
         s, simulation = self._situation, self._simulation
-        self._redlock, engine = self._client(0)
+        self._redlock, session = self._client(0)
         if s.action != "first":
-            await engine.start(None)
+            await session.context.membership.start(None)
         if s.kind == "uneven":
             self._uneven("x")
         for i, place in enumerate(s.order):
@@ -451,30 +454,30 @@ class Alone(Trial):
         self._begun_at = simulation.now
         simulation.at(self._begun_at + HEAL, self._heal)
         if s.action == "level":
-            # Just before the reply that makes a quorum: the second round leaves when it is there.
+            # Just before the reply that completes a quorum, because the second round starts with it.
             simulation.at(
-                self._begun_at + 2 * LATENCY + 2 * sorted(s.order)[s.needed - 1] * APART - 0.0001, self._strike
+                self._begun_at + 2 * LATENCY + 2 * sorted(s.order)[s.needed - 1] * APART - 0.0001, self._inject
             )
         elif s.action != "exit":
-            self._strike()
+            self._inject()
         self._task = self._canceller.run(self._process, operation)
         await asyncio.wait({self._task})
-        what = told(self._task)
+        what = result_of(self._task)
         if what not in (s.allowed if self._canceller.cancelled_at == inf else s.allowed | {"cancelled"}):
             self._wrong(f"was {what}, not {' or '.join(sorted(s.allowed))}: {self._task!r}")
         await self._afterwards()
         if s.action == "first":
-            await engine.start(None)
+            await session.context.membership.start(None)
         await asyncio.sleep(max(self._begun_at + HEAL + SETTLING - simulation.now, 0.1))
-        self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
-        self._violations += [Violation("left", what) for what in clean(engine)]
+        self._violations += [Violation("orphan", leftover) for leftover in self._recorder.leftovers()]
+        self._violations += [Violation("left", what) for what in clean(session)]
         await self._works_again()
         await self._redlock.aclose()
 
     # The operation
 
     async def _prepared(self):
-        """The operation, with all that comes before it done."""
+        """Run the operation after its preparations."""
         s = self._situation
         match s.action:
             case "extend":
@@ -513,7 +516,7 @@ class Alone(Trial):
                 await asyncio.sleep(0)
                 await asyncio.sleep(0.0005)
             if exits:
-                self._strike()
+                self._inject()
 
     def _lock(self, wait=2.0):
         return lock_of(self._redlock, self._situation.kind, wait)
@@ -523,7 +526,7 @@ class Alone(Trial):
 
     @property
     def _keys(self):
-        """Those a stranger must hold to be in the way."""
+        """The names that another client must hold to block it."""
         match self._situation.kind:
             case "several" | "several fenced":
                 return ["y"]
@@ -533,9 +536,9 @@ class Alone(Trial):
                 return ["redlock-async:latch:{x}"]
         return ["x"]
 
-    # What the nodes do
+    # Reactions of the nodes
 
-    def _strike(self):
+    def _inject(self):
         self._struck = True
         for i, outcome in enumerate(self._situation.outcomes):
             if outcome in ON_KEYS:
@@ -543,14 +546,14 @@ class Alone(Trial):
                     for words in ON_KEYS[outcome]:
                         self._say(i, words[0], key, *words[1:])
             elif outcome in ERRORS:
-                self._simulation.machines[i].master.errors[b"*"] = ERRORS[outcome]
+                self._simulation.machines[i].server.errors[b"*"] = ERRORS[outcome]
             elif outcome == "out of memory":
-                self._simulation.machines[i].master.oom = True
+                self._simulation.machines[i].server.oom = True
             else:
                 self._interfere(i, outcome)
 
     def _interfere(self, i, outcome):
-        """What the network does."""
+        """Apply the faults of the network."""
         simulation, arrives_at = self._simulation, self._simulation.now + LATENCY + self._situation.order[i] * APART
         match outcome:
             case "lost":
@@ -558,20 +561,20 @@ class Alone(Trial):
             case "reply lost":
                 simulation.at(arrives_at + LATENCY / 2, simulation.sever, i)
             case "late request":
-                simulation.stall(i, STALL)
+                simulation.slow_requests(i, STALL)
             case "late reply":
-                simulation.stall_replies(i, STALL)
-            case "torn":  # for the process it is over, but its request still arrives
-                simulation.stall(i, STALL)
+                simulation.slow_replies(i, STALL)
+            case "torn":  # the process sees the connection end, but its request still arrives
+                simulation.slow_requests(i, STALL)
                 simulation.at(arrives_at - LATENCY / 2, partial(simulation.sever, i, both_ends=False))
             case "blocked":
-                simulation.hold(i)
+                simulation.stall_requests(i)
             case "refused":
                 simulation.cut(i)
 
     def _heal(self):
         for i, outcome in enumerate(self._situation.outcomes):
-            master = self._simulation.machines[i].master
+            master = self._simulation.machines[i].server
             master.oom = False
             master.errors.clear()
             self._simulation.heal(i)
@@ -584,12 +587,12 @@ class Alone(Trial):
     # Afterwards
 
     async def _afterwards(self):
-        """Give back what is held, while the faults last; an extension's lease only when they are over."""
+        """Release the lease while the faults last, or after them in the case of an extension."""
         s, lease, simulation = self._situation, self._lease, self._simulation
         if s.action in ON_A_LEASE:
             await asyncio.sleep(max(self._begun_at + HEAL + SETTLING / 2 - simulation.now, 0))
         if self._released is not None and self._released.valid:
-            await self._release(self._released)  # it was cancelled before it had begun
+            await self._release(self._released)  # it was cancelled before it had started
         if s.action == "extend" and lease.lost:
             if "lost" not in s.allowed:
                 self._wrong("the lease was lost")
@@ -606,16 +609,16 @@ class Alone(Trial):
                 raise
 
     def _expire(self):
-        """A node that refused a release keeps the key until its time is over: now."""
+        """Let keys expire on nodes that rejected a release."""
         for i, outcome in enumerate(self._situation.outcomes):
             if outcome in ERRORS:
-                left = self._simulation.machines[i].master.keys()
+                left = self._simulation.machines[i].server.keys()
                 for key in left:
                     if not KEPT.fullmatch(key):
                         self._say(i, "DEL", key)
 
     async def _works_again(self):
-        """Whoever comes next gets it at once."""
+        """Check that the next client can acquire immediately."""
         simulation = self._simulation
         if self._uses_latch:
             latch = self._latch()
@@ -630,15 +633,15 @@ class Alone(Trial):
         await self._at_once(self._redlock)
 
     async def _other(self):
-        redlock, engine = self._client(1)
-        await engine.start(None)
+        redlock, session = self._client(1)
+        await session.context.membership.start(None)
         await self._at_once(redlock)
         await redlock.aclose()
 
     async def _at_once(self, redlock):
-        s, nodes = self._situation, redlock._engine().nodes
+        s, nodes = self._situation, redlock._session().context.nodes
         if s.action == "first" and sum(node.abstains is not None for node in nodes) > s.spare:
-            return  # those that could not store their birth are taken for young, and held out for a ttl
+            return  # nodes that could not store the age of their data are quarantined for a ttl
         begun = self._simulation.now
         lease = await lock_of(redlock, s.kind, 0).try_acquire()
         if lease is None:
@@ -659,7 +662,7 @@ class Pair(Trial):
     def __init__(self, clients, duel, way=None, at=0):
         super().__init__(clients, way, at, nodes=duel.nodes)
         self._duel = duel
-        self._told = {}
+        self._results = {}
 
     def _start(self):
         duel, simulation = self._duel, self._simulation
@@ -676,17 +679,17 @@ class Pair(Trial):
     async def _main(self, number):
         duel, simulation = self._duel, self._simulation
         process = simulation.processes[number]
-        redlock, engine = self._client(number)
-        await engine.start(None)
+        redlock, session = self._client(number)
+        await session.context.membership.start(None)
         await asyncio.sleep(self.BEGIN + number * duel.behind - simulation.now)
         block = partial(self._block, process, number, lock_of(redlock, duel.kind, duel.wait, number))
         task = self._canceller.run(process, block) if number == 0 else process.loop.create_task(block())
         await asyncio.wait({task})
-        self._told[number] = told(task)
+        self._results[number] = result_of(task)
         await asyncio.sleep(self.END - 0.5 - simulation.now)
         if number == 0:
             self._check_both()
-        self._violations += [Violation("left", what) for what in clean(engine)]
+        self._violations += [Violation("left", what) for what in clean(session)]
         await asyncio.sleep(self.END + number * 0.1 - simulation.now)
         if (lease := await lock_of(redlock, duel.kind, 0, number).try_acquire()) is None:
             self._wrong(f"not free again for {number}")
@@ -702,13 +705,13 @@ class Pair(Trial):
 
     def _check_both(self):
         duel = self._duel
-        self._violations += [Violation("orphan", stray) for stray in self._recorder.strays()]
+        self._violations += [Violation("orphan", leftover) for leftover in self._recorder.leftovers()]
         allowed = {"done"} if duel.wait else {"done", "held"}
         if duel.restart is not None:
-            allowed.add("lost")  # a bare majority of which one has forgotten
+            allowed.add("lost")  # a bare majority, of which one node lost its data
             if duel.kind == "uneven" and not duel.wait:
-                allowed.add("unavailable")  # or of which one cannot store the fence
-        for number, what in self._told.items():
+                allowed.add("unavailable")  # or of which one node cannot store the token
+        for number, what in self._results.items():
             if what not in (allowed if number or self._canceller.cancelled_at == inf else allowed | {"cancelled"}):
                 self._wrong(f"{number} was {what}, not {' or '.join(sorted(allowed))}")
 
@@ -717,12 +720,12 @@ DUELS = ("plain", "fenced", "uneven", "several", "one permit", "read write", "wr
 
 
 def orders(nodes):
-    """Every order of their replies, and all together."""
+    """All orders of the replies, and all replies at once."""
     return [*permutations(range(nodes)), *([(0,) * nodes] if nodes > 1 else [])]
 
 
 def situations(actions, kinds, outcomes, nodes, *, every_order=True, ways=WAYS):
-    """Those that these make. Not in every order: in another one each time."""
+    """The situations of these options, in every order of replies or in alternating ones."""
     in_order = orders(nodes)
     each = product(actions, kinds, product(outcomes, repeat=nodes))
     for number, (action, kind, happens) in enumerate(each):
@@ -731,7 +734,7 @@ def situations(actions, kinds, outcomes, nodes, *, every_order=True, ways=WAYS):
 
 
 def duels(nodes, *, kinds=DUELS, waits=(2.0, 0.0), behind=(0.0, 0.003, 0.0045), restarts=(None,), ways=()):
-    """Both at once or nearly, in every order at every node."""
+    """Both processes at about the same time, in every order at every node."""
     for kind, wait, restart, later, order, first in product(
         kinds, waits, restarts, behind, orders(nodes), product((0, 1), repeat=nodes)
     ):
@@ -739,7 +742,7 @@ def duels(nodes, *, kinds=DUELS, waits=(2.0, 0.0), behind=(0.0, 0.003, 0.0045), 
 
 
 def everything():
-    """All there is, once, in an order that does not change."""
+    """All situations, in a fixed order."""
     return list(dict.fromkeys(_everything()))
 
 
@@ -779,7 +782,7 @@ def _everything():
 
 @dataclass
 class Found(Findings):
-    """What came of some situations; a failure is (situation, way, step, violations)."""
+    """The results of some situations. A failure is (situation, way, step, violations)."""
 
     situations: int = 0
     cases: int = 0
@@ -787,15 +790,15 @@ class Found(Findings):
 
 
 class Explorer(Worker):
-    """Carries out situations."""
+    """Runs situations."""
 
     def once(self, situation, way=None, at=0):
-        """One case: (steps, violations)."""
+        """Run one case. Return (steps, violations)."""
         trial = Pair if isinstance(situation, Duel) else Alone
         return trial(self._clients, situation, way, at).outcome()
 
     def explore(self, those, *, stop_at_first=False):
-        """Each of those, and cancelled at every step."""
+        """Run each situation, uncancelled and cancelled at every step."""
         found = Found()
         for situation in those:
             found.situations += 1
@@ -821,18 +824,20 @@ def _explore(arguments):
 
 
 def explore(stride=1, offset=0):
-    """Every `stride`-th of all, on all cores."""
-    # Small portions, for some situations take much longer than others.
+    """Run every `stride`-th situation on all cores."""
+    # Small portions, because some situations take much longer than others.
     portions = 8 * CORES
     shares = [(offset + stride * number, stride * portions) for number in range(portions)]
     return on_all_cores(_explore, shares, Found())
 
 
 def main():
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=("small", "full"), default="small", help="small: every 20th situation")
-    parser.add_argument("--offset", type=int, default=None, help="of the small share; drawn and printed if not given")
+    parser.add_argument(
+        "--offset", type=int, default=None, help="the first situation of the small share (default: random, printed)"
+    )
     options = parser.parse_args()
     total, stride = len(everything()), 1 if options.size == "full" else 20
     offset = random.SystemRandom().randrange(stride) if options.offset is None else options.offset % stride

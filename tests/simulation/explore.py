@@ -1,4 +1,4 @@
-"""Many schedules, on all cores: how many a second, how many violations; and after how many each mutant is caught.
+"""Run many random schedules on all cores and count violations; with --mutants, also check that each mutant is caught.
 
 python tests/simulation/explore.py --schedules 100000 --mutants
 """
@@ -15,34 +15,29 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import corner_mutants  # noqa: F401 - adds to MUTANTS
-import kinds_corners  # noqa: F401 - adds to FAMILIES
-import kinds_mutants  # noqa: F401 - adds to MUTANTS
-import kinds_once  # noqa: F401 - adds to FAMILIES
-import kinds_together  # noqa: F401 - adds to FAMILIES
-import together_mutants  # noqa: F401 - adds to MUTANTS
-from exploring import CORES, Findings, Worker, on_all_cores, pool
-from kinds import OF_KINDS, KindSchedule
+from families import FAMILIES, OF_KINDS
+from framework.exploring import CORES, Findings, Worker, on_all_cores, pool
+from framework.kinds import KindSchedule
+from framework.schedules import Run, shrink
 from mutants import MUTANTS, broken
-from schedules import FAMILIES, Run, shrink
 
 KINDS = ("lock", "lock", "several", "fair", "read", "write", "semaphore")
 MIX = ["one", "smallest"] * 6 + [family for family in FAMILIES if family not in {"one", "smallest"}]
-"""Half of the schedules are the smallest there are: what a few steps can show needs no more."""
+"""Half of the schedules are of the smallest families, which find most defects in few steps."""
 
-MOST = 100_000
-"""Schedules a mutant may survive before it counts as not caught."""
+MAX_SCHEDULES = 100_000
+"""Schedules that a mutant may survive before it counts as not caught."""
 
 PORTION = 500
-"""Schedules after which it is heard what came of them: a run of an hour shows its first failure when it finds it."""
+"""Schedules per progress report, so that a long run shows its first failure early."""
 
 CAUGHT = Path(__file__).with_name("caught.json")
-"""For each mutant a schedule that catches it; `--remember` writes them."""
+"""For each mutant, a schedule that catches it. `--remember` writes this file."""
 
 
 @dataclass
 class Found(Findings):
-    """What came of some schedules; a failure is (family, seed, the violations as text)."""
+    """The results of some schedules. A failure is (family, seed, violations as text)."""
 
     schedules: int = 0
     leases: int = 0
@@ -52,16 +47,16 @@ class Found(Findings):
 
 
 class Explorer(Worker):
-    """Carries out schedules."""
+    """Runs schedules."""
 
     def outcome(self, schedule):
-        """Of one schedule."""
+        """Run one schedule and return its outcome."""
         if isinstance(schedule, KindSchedule):
-            return schedule.carried_out(self._clients).outcome()
+            return schedule.run(self._clients).outcome()
         return Run(schedule, self._clients).outcome()
 
     def explore(self, families, seeds, *, until=inf, stop_at_first=False):
-        """Those families in turn, with those seeds, until the time is up."""
+        """Run the families in turn with those seeds, until the time is up."""
         found = Found()
         for number, seed in enumerate(seeds):
             if time.monotonic() > until:
@@ -80,17 +75,17 @@ class Explorer(Worker):
         return found
 
     def smallest_failure(self, family, seed):
-        """That schedule without all that its failure does not need."""
-        promises = {violation.promise for violation in self.outcome(schedule_of(family, seed)).violations}
+        """Return the smallest version of that schedule that still breaks the same invariant."""
+        invariants = {violation.invariant for violation in self.outcome(schedule_of(family, seed)).violations}
 
         def fails(schedule):
-            return any(violation.promise in promises for violation in self.outcome(schedule).violations)
+            return any(violation.invariant in invariants for violation in self.outcome(schedule).violations)
 
         return shrink(schedule_of(family, seed), fails)
 
 
 def schedule_of(family, seed):
-    """The schedule of that family with that seed: every other one with plain locks only."""
+    """Return the schedule of that family and seed. Even seeds use plain locks only."""
     if family in {"one", "smallest"} or family in OF_KINDS:
         return FAMILIES[family](seed)
     return FAMILIES[family](seed, KINDS if seed % 2 else ("lock",))
@@ -101,18 +96,18 @@ def _explore(arguments):
     return Explorer().explore(families, seeds, until=inf if seconds is None else time.monotonic() + seconds)
 
 
-def explore(families, first, number, *, seconds=None, told=None):
-    """So many schedules on all cores, or as many as fit in the time; `told` hears after each portion what was found."""
+def explore(families, first, number, *, seconds=None, progress=None):
+    """Run `number` schedules on all cores, or as many as fit in `seconds`. `progress` is called after each portion."""
     last = first + number
     if seconds is None:
         shares = [(families, range(at, min(at + PORTION, last)), None) for at in range(first, last, PORTION)]
     else:
         shares = [(families, range(first + core, last, CORES), seconds) for core in range(CORES)]
-    return on_all_cores(_explore, shares, Found(), told)
+    return on_all_cores(_explore, shares, Found(), progress)
 
 
 class Progress:
-    """Prints the failures as they are found, and each tenth of the way."""
+    """Prints each failure when it is found, and a line after each tenth of the schedules."""
 
     def __init__(self, schedules):
         self._tenth = self._next = schedules / 10
@@ -136,14 +131,16 @@ def _hunt(arguments):
             found += explorer.explore(known[:1], known[1:], stop_at_first=True)
         if not found.failures:
             until = started + seconds if seconds else inf
-            found += explorer.explore(MUTANTS[name][1], range(first, first + MOST), until=until, stop_at_first=True)
+            found += explorer.explore(
+                MUTANTS[name][1], range(first, first + MAX_SCHEDULES), until=until, stop_at_first=True
+            )
     return name, found, time.monotonic() - started
 
 
 def hunt(first, names=tuple(MUTANTS), *, seconds=None, known=None):
-    """Break each rule, and explore until it is noticed; yields (name, what was found, seconds).
+    """Activate each mutant and explore until it is caught. Yields (name, findings, seconds).
 
-    `known` is for each name the family and seed of a schedule to try first.
+    `known` gives the family and seed of a schedule to try first, by mutant name.
     """
     orders = [(name, first, seconds, (known or {}).get(name)) for name in names]
     with pool() as processes:
@@ -151,26 +148,30 @@ def hunt(first, names=tuple(MUTANTS), *, seconds=None, known=None):
 
 
 def main():
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--schedules", type=int, default=2_000, help="how many of all families together")
-    parser.add_argument("--family", choices=sorted(FAMILIES), action="append", help="only this one; may be repeated")
-    parser.add_argument("--seed", type=int, default=None, help="the first seed; drawn and printed if not given")
-    parser.add_argument("--only", action="store_true", help="that seed alone, told in full and made smaller")
-    parser.add_argument("--mutants", action="store_true", help="hunt the mutants as well")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), action="append", help="hunt only this one")
-    parser.add_argument("--remember", action="store_true", help=f"keep in {CAUGHT.name} which schedules caught them")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--schedules", type=int, default=2_000, help="the number of schedules")
+    parser.add_argument("--family", choices=sorted(FAMILIES), action="append", help="run only this family; repeatable")
+    parser.add_argument("--seed", type=int, default=None, help="the first seed (default: random, printed)")
+    parser.add_argument(
+        "--only", action="store_true", help="run only that seed, print it in full, and reduce a failure"
+    )
+    parser.add_argument("--mutants", action="store_true", help="also check that each mutant is caught")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), action="append", help="check only this mutant; repeatable")
+    parser.add_argument(
+        "--remember", action="store_true", help=f"write the schedules that catch the mutants to {CAUGHT.name}"
+    )
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     families = options.family or MIX
     first = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     if options.only:
-        return tell(families[0], first)
+        return show(families[0], first)
     print(f"first seed {first}", flush=True)
     report = {"seed": first}
     failed = False
     if not options.mutant:
-        found = explore(families, first, options.schedules, told=Progress(options.schedules))
+        found = explore(families, first, options.schedules, progress=Progress(options.schedules))
         rate = found.schedules / found.seconds
         hours = found.simulated / 3600
         print(f"{found.schedules} schedules, {found.leases} leases ({found.lost} lost), {hours:.1f} h simulated")
@@ -181,8 +182,8 @@ def main():
         report["mutants"] = {}
         for name, found, seconds in hunt(first, tuple(options.mutant or MUTANTS)):
             caught = found.failures[0] if found.failures else None
-            told = f"{caught[0]} {caught[1]}: {caught[2][0][:90]}" if caught else "NOT CAUGHT"
-            print(f"{name:40} {found.schedules:6d} schedules {seconds:6.1f} s  {told}", flush=True)
+            summary = f"{caught[0]} {caught[1]}: {caught[2][0][:90]}" if caught else "NOT CAUGHT"
+            print(f"{name:40} {found.schedules:6d} schedules {seconds:6.1f} s  {summary}", flush=True)
             failed = failed or caught is None
             report["mutants"][name] = {
                 "schedules": found.schedules,
@@ -198,8 +199,8 @@ def main():
     return 1 if failed else 0
 
 
-def tell(family, seed):
-    """One schedule in full, and the smallest that fails alike."""
+def show(family, seed):
+    """Print one schedule in full, and the smallest version that fails in the same way."""
     explorer = Explorer()
     schedule = schedule_of(family, seed)
     print(schedule)
@@ -207,7 +208,7 @@ def tell(family, seed):
     for violation in outcome.violations:
         print(violation)
     if outcome.violations:
-        print("\nThe same, smaller:")
+        print("\nThe smallest schedule that fails in the same way:")
         smaller = explorer.smallest_failure(family, seed)
         print(smaller)
         for violation in explorer.outcome(smaller).violations:

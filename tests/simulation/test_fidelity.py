@@ -1,4 +1,4 @@
-"""The simulated master against a real server: the same random programs, every reply and every push compared.
+"""The simulated server against a real one: every reply and push of the same random programs is compared.
 
 REDLOCK_FIDELITY_PROGRAMS sets how many programs are run (each of 150 steps), REDLOCK_FIDELITY_SEED where their seeds
 begin.
@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import hiredis
 import pytest
 
-from redlock_async.testing.simulation._master import Master
+from redlock_async._transport.commands import included
+from redlock_async.testing.simulation._server import SimulatedServer
 
 PROGRAMS = int(os.environ.get("REDLOCK_FIDELITY_PROGRAMS", "120"))
 FIRST_SEED = int(os.environ.get("REDLOCK_FIDELITY_SEED", "0"))
@@ -23,21 +24,21 @@ STEPS = 150
 
 LUA = files("redlock_async").joinpath("lua")
 LISTING = "locks_"
-"""Scripts that list what is held: SCAN is not simulated. They run on real servers in tests/redis/test_locks.py."""
+"""Scripts that list locks with SCAN, which is not simulated. tests/redis/test_locks.py runs them on real servers."""
 
 SOURCES = {
-    path.name.removesuffix(".lua"): path.read_bytes()
+    path.name.removesuffix(".lua"): included(path.read_bytes())
     for path in LUA.iterdir()
     if path.name.endswith(".lua") and not path.name.startswith(LISTING)
 }
 
 NOLOOP, ALSO_NOLOOP, LOOP, POLLING = range(4)
-"""The sessions: the last speaks RESP2, where there are no pushes."""
+"""The sessions. The last uses RESP2, which has no push messages."""
 
 INCOMPLETE = object()
 
 SHORT = 3
-"""Milliseconds of a ttl that runs out within a step."""
+"""A ttl in milliseconds that expires within one step."""
 
 
 class Real:
@@ -73,33 +74,43 @@ class Real:
         return self.say(self.observer, words)[0][0]
 
     def step(self, session, words):
-        """The server's time in seconds, the reply, and the pushes of each session."""
-        (time, reply, _), pushes = self.say(session, ("TIME",), words, ("PING",))
+        """The server's time in seconds, the reply, the pushes of each session, and how many keys had expired before."""
+        (expired, time, reply, _), pushes = self.say(session, ("INFO", "stats"), ("TIME",), words, ("PING",))
         seen = [self.say(other, ("PING",))[1] if other != session else pushes for other in range(4)]
-        return seconds(time), reply, seen
+        return seconds(time), reply, seen, value_of(expired, b"expired_keys")
+
+    @property
+    def expired(self):
+        """How many keys have expired."""
+        return value_of(self.ask("INFO", "stats"), b"expired_keys")
 
 
 class Simulated:
-    """The same sessions on a simulated master."""
+    """The same sessions on a simulated server."""
 
     def __init__(self, **options):
         self.time = 0.0
-        self.master = Master(lambda: self.time, run_id="0" * 40, **options)
+        self.server = SimulatedServer(lambda: self.time, run_id="0" * 40, **options)
         self._readers = [hiredis.Reader(notEnoughData=INCOMPLETE) for _ in range(4)]
         self.sessions = [
-            self.master.connect(lambda session, data: self._readers[session.id - 1].feed(data)) for _ in range(4)
+            self.server.connect(lambda session, data: self._readers[session.id - 1].feed(data)) for _ in range(4)
         ]
 
     def step(self, session, words, time):
         """The reply and the pushes of each session."""
         self.time = time
         own = self._readers[session]
-        own.feed(self.master.receive(self.sessions[session], hiredis.pack_command(words)))
+        own.feed(self.server.receive(self.sessions[session], hiredis.pack_command(words)))
         reply = own.gets()
         return reply, self.pushed()
 
+    def expire_now(self, time):
+        """Remove what has expired, as the server's own cycle does."""
+        self.time = time
+        self.server.expire_now()
+
     def pushed(self):
-        """What has been pushed to each session."""
+        """The pushes to each session."""
         return [list(iter(reader.gets, INCOMPLETE)) for reader in self._readers]
 
 
@@ -109,28 +120,34 @@ class Both:
     def __init__(self, url, stack):
         self.real = Real(url, stack)
         self.real.ask("FLUSHALL")
-        self.valkey = b"server_name:valkey" in self.real.ask("INFO", "server")
+        server = self.real.ask("INFO", "server")
+        self.valkey = b"server_name:valkey" in server
+        product, version = ("valkey", "9.0.0") if self.valkey else ("redis", value_of(server, b"redis_version"))
+        self.old = version.startswith("6.")
+        """Before Redis 7: other errors, and NX and GET exclude each other."""
         dialect = {
             name for name in ("DELIFEQ", "DELEX") if not isinstance(self.real.ask(name, "k", "v"), hiredis.ReplyError)
         }
-        self.simulated = Simulated(dialect=dialect)
-        self.dialect = dialect
+        self.simulated = Simulated(dialect=dialect, product=product, version=version)
+        self.compare_and_delete = dialect
         self.trace = []
         for session in (NOLOOP, ALSO_NOLOOP, LOOP):
             self.step(session, ("HELLO", "3"), compare=False)
             self.step(session, ("CLIENT", "TRACKING", "ON", *(("NOLOOP",) if session != LOOP else ())))
         self.step(POLLING, ("HELLO", "2"), compare=False)
 
-    def step(self, session, words, *, compare=True):
-        """One command on both; returns the reply."""
+    def step(self, session, words, *, compare=True, expired=None):
+        """One command on both; returns the reply. `expired`: how many keys had expired when that was last compared."""
         self.trace.append((session, *(named(word) for word in words)))
-        time, reply, pushes = self.real.step(session, words)
+        time, reply, pushes, before = self.real.step(session, words)
+        if expired not in {None, before}:
+            self.simulated.expire_now(time)
         simulated, simulated_pushes = self.simulated.step(session, words, time)
         if words == ("TIME",):
             reply, simulated = seconds(reply) * 1e6, seconds(simulated) * 1e6
         if compare:
             self.check("replies", reply, simulated)
-        self.check("pushes", *([sorted(map(repr, each)) for each in side] for side in (pushes, simulated_pushes)))
+        self.check_pushes(pushes, simulated_pushes)
         return reply
 
     def check(self, what, real, simulated):
@@ -139,36 +156,40 @@ class Both:
             [f"{what} differ", *map(str, self.trace[-12:]), f"real:      {real!r}", f"simulated: {simulated!r}"]
         )
 
-    def run_out(self, key):
-        """Wait until a key that was given a SHORT ttl is over; what happens at its next access is compared there."""
-        expired = self._expired
+    def check_pushes(self, *sides):
+        """Fail if a session was told something else, in any order."""
+        self.check("pushes", *([sorted(map(repr, each)) for each in side] for side in sides))
+
+    def expire(self, session, words):
+        """Run a command that gives a key a SHORT ttl, wait until that is over, and return how many keys have expired.
+
+        The key expires at its next access or before, by the server's own cycle. That number tells which.
+        """
+        self.trace.append((session, *(named(word) for word in words)))
+        expired = self.real.expired
+        time, reply, pushes, _ = self.real.step(session, words)
+        simulated, simulated_pushes = self.simulated.step(session, words, time)
+        self.check("replies", reply, simulated)
         until = seconds(self.real.ask("TIME")) + (SHORT + 1) / 1000
         while (now := seconds(self.real.ask("TIME"))) < until:
             pass
-        if self._expired != expired:  # the server's own cycle came first
-            self.simulated.time = now
-            self.simulated.master.expire_now()
-            live = self.simulated.master.keys()
-            assert key not in live
-            pushes = [self.real.say(session, ("PING",))[1] for session in range(4)]
-            self.check(
-                "pushes", *([sorted(map(repr, each)) for each in side] for side in (pushes, self.simulated.pushed()))
-            )
-
-    @property
-    def _expired(self):
-        return next(line for line in self.real.ask("INFO", "stats").split() if line.startswith(b"expired_keys:"))
+        while (count := self.real.expired) != expired:
+            expired = count
+            self.simulated.expire_now(now)
+            pushes = added(pushes, [self.real.say(each, ("PING",))[1] for each in range(4)])
+        self.check_pushes(pushes, added(simulated_pushes, self.simulated.pushed()))
+        return expired
 
     def out_of_memory(self, *, now):
         """Reach maxmemory, or have room again."""
         self.trace.append(("out of memory", now))
         assert self.real.ask("CONFIG", "SET", "maxmemory", "1" if now else "0") == b"OK"
-        self.simulated.master.oom = now
+        self.simulated.server.oom = now
 
     def compare_keys(self):
         """All keys with their values."""
         real = {key: self._value(key) for key in self.real.ask("KEYS", "*")}
-        self.check("keys", dict(sorted(real.items())), dict(sorted(self.simulated.master.keys().items())))
+        self.check("keys", dict(sorted(real.items())), dict(sorted(self.simulated.server.keys().items())))
 
     def _value(self, key):
         match self.real.ask("TYPE", key):
@@ -185,8 +206,18 @@ class Both:
                 }
 
 
+def added(pushes, more):
+    """The pushes of each session, with later ones."""
+    return [before + after for before, after in zip(pushes, more, strict=True)]
+
+
+def value_of(info, name):
+    """One value of INFO."""
+    return re.search(rb"^%b:(\S*)" % name, info, re.MULTILINE)[1].decode()
+
+
 def named(word):
-    """A script by its name."""
+    """The source of a script."""
     return word.partition(b":")[0] if isinstance(word, bytes) and word.startswith(b"--") else word
 
 
@@ -201,7 +232,7 @@ def seconds(time):
 
 
 def alike(real, simulated, *, exact):
-    """Whether two replies are the same, but for the moment at which a time or a ttl was read."""
+    """Whether two replies are equal, except for the moment at which a time or ttl was read."""
     if isinstance(real, hiredis.ReplyError):
         return isinstance(simulated, hiredis.ReplyError) and complaint(real, exact) == complaint(simulated, exact)
     if isinstance(real, dict):
@@ -212,17 +243,33 @@ def alike(real, simulated, *, exact):
         return len(left) == len(right) and all(alike(*both, exact=exact) for both in zip(left, right, strict=True))
     if real == simulated:
         return True
+    parts = [TIME_IN_TEXT.fullmatch(each) if isinstance(each, bytes) else None for each in (real, simulated)]
+    if None not in parts:
+        (before, real, after), (*others, simulated) = parts[0].groups(), parts[1].group(1, 3, 2)
+        if (before, after) != tuple(others):
+            return False
     a, b = number(real), number(simulated)
     return a is not None and b is not None and abs(a - b) <= slack(a)
 
 
+TIME_IN_TEXT = re.compile(rb"(.*?)(\d{15,})(.*)", re.DOTALL)
+"""A time in µs and the text around it, as in the record of a node."""
+
+
 def complaint(error, exact):
-    """An error without the times in it; on other servers than Valkey only its code, for the texts vary."""
-    return re.sub(r"\d{13,}", "...", str(error)) if exact else str(error).split()[0]
+    """An error without times in it. On servers other than Valkey only its code, because the texts differ.
+
+    Before Redis 7, the error of a script's command comes inside another, and Lua's own errors have no code.
+    """
+    if exact:
+        return re.sub(r"\d{13,}", "...", str(error))
+    text = re.sub(r"^ERR Error running script .*?: @user_script:\s?\d+: (@user_script: \d+: -?)?", "", str(error))
+    code = text.split()[0]
+    return code if code.isupper() else "ERR"
 
 
 def is_set(reply):
-    """What latch_look.lua, SMEMBERS and KEYS answer."""
+    """The replies of latch_look.lua, SMEMBERS and KEYS, whose order is not defined."""
     return all(isinstance(part, bytes) and part.startswith((b"event", b"lock:")) for part in reply[1:])
 
 
@@ -231,7 +278,7 @@ def by_kind(part):
 
 
 def number(reply):
-    """What may be a time."""
+    """A number that may be a time."""
     try:
         return float(reply)
     except (TypeError, ValueError):
@@ -239,8 +286,8 @@ def number(reply):
 
 
 def slack(value):
-    """A quarter of a second in µs, in ms and in s since 1970; nothing for small numbers, which are no times."""
-    if value > 1e14:
+    """The tolerance: 250 ms for times in µs, ms and s since 1970, and none for small numbers."""
+    if abs(value) > 1e14:
         return 250_000
     return 250 if value >= 4000 else 0
 
@@ -256,15 +303,16 @@ class Program:
     LINE = (b"queue", b"alive", b"ticket")
     SLOTS = (b"permits:0", b"permits:1", b"permits:2", b"permits:3")
     LATCH = (b"ids", b"latch")
-    MARKS = (b"born", b"longest", b"founded")
+    IDS = ("one", "two", "three")
     WAKE = b"wake:"
-    STRINGS = (*LOCKS, *FENCES, b"hint:1", b"ticket", *SLOTS, b"permits", *MARKS, b"wake:anna", b"wake:boris")
-    KEYS = (*STRINGS, b"readers:1", b"queue", b"alive", *LATCH)
+    STRINGS = (*LOCKS, *FENCES, b"hint:1", b"ticket", *SLOTS, b"permits", b"wake:anna", b"wake:boris")
+    KEYS = (*STRINGS, b"record", b"clocks", b"readers:1", b"queue", b"alive", *LATCH)
 
-    def __init__(self, seed, started, dialect):
+    def __init__(self, seed, started, dialect, *, old):
         self.random = Random(seed)
+        self.old = old
         self.started = round(started * 1e6)
-        self.dialect = dialect
+        self.compare_and_delete = dialect
 
     # Ingredients
 
@@ -285,6 +333,11 @@ class Program:
         """A candidate that stands as it is, one that is clamped from above, one from below."""
         return self.started + self.random.choice((self.random.randrange(300_000), 10**9, -(10**9)))
 
+    def range_start(self, key):
+        """Not counted from the end of a time, whose last digits differ between the servers."""
+        start = self.any(0, 2, -2, -9)
+        return max(start, 0) if key in {*self.FENCES, b"ticket"} else start
+
     def fenced(self, *keys):
         """With a register, or without."""
         return (*keys, self.FENCES[0]) if self.random.random() < 0.6 else keys
@@ -300,7 +353,7 @@ class Program:
         keys = self.random.sample(self.LOCKS, self.any(1, 2))
         return keys, [word for _ in keys for word in (self.token(), self.ttl_or_none())]
 
-    def mutex_secure(self):
+    def mutex_reassert(self):
         keys, (locks, token, _, _) = self.mutex_acquire()
         return keys, (locks, token, self.ttl_or_none(), self.fence())
 
@@ -308,13 +361,42 @@ class Program:
         return self.random.sample(self.LOCKS, self.any(1, 2)), (self.token(), self.any(0, 0, self.ttl()))
 
     def mutex_force(self):
-        return (self.any(*self.LOCKS), b"freed"), ()
+        return (self.any(*self.LOCKS), b"freed"), (self.token(), self.ttl())
 
     def mutex_inspect(self):
         return (self.any(*self.LOCKS),), ()
 
-    def node_mark(self):
-        return self.MARKS, (self.ttl(), self.any(-1, 0, 1_000), self.any(0, 1))
+    def node_clock(self):
+        return (self.any(*self.FENCES),), ()
+
+    def node_record(self):
+        ids = [word for each in self.random.sample(self.IDS, self.any(0, 1, 3)) for word in (each, self.any(*"-fa"))]
+        origin, server = (
+            self.any("read", "", "", "founding", "founded", "joined", "copied", "moved"),
+            self.any("", "run1", "run1", "run2"),
+        )
+        flags = (self.any(0, 0, 1), self.any(0, 1), 10_000)
+        return (b"record",), (
+            origin,
+            server,
+            *flags,
+            "fresh",
+            self.ttl(),
+            self.any("", "one two"),
+            self.charter(),
+            self.any("", "", "another 60000"),
+            *ids,
+        )
+
+    def node_clocks(self):
+        noted = self.random.sample(self.IDS, self.any(0, 1, 3))
+        return (b"clocks",), [word for each in noted for word in (each, self.any("1 -7 9", "2 3 4"))]
+
+    def charter(self):
+        return self.any("", "", "0 2 a b c @ a", "0 3 a b c d", "9 2 a b c", "10 2 a b c | 3 a b c d @ b")
+
+    def node_charter(self):
+        return (b"record",), (self.charter(), self.any(-1, 0, 9))
 
     def semaphore_acquire(self):
         permits = self.any(1, 2, 3)
@@ -331,7 +413,7 @@ class Program:
         arguments = [word for _ in slots for word in (self.token(), self.ttl_or_none(), self.any(1, 2, 3))]
         return [key for slot in slots for key in (slot, b"permits")], arguments
 
-    def semaphore_secure(self):
+    def semaphore_reassert(self):
         slots = self.random.sample(self.SLOTS, self.any(1, 2))
         registers = self.FENCES[: len(slots)] if self.random.random() < 0.6 else ()
         words = (len(slots), self.token(), self.ttl_or_none(), self.any(1, 2, 3), self.fence())
@@ -344,7 +426,8 @@ class Program:
     def semaphore_inspect(self):
         return (b"permits",), ()
 
-    semaphore_force = semaphore_inspect
+    def semaphore_force(self):
+        return (b"permits",), (self.token(), self.ttl())
 
     def set_by_an_operator(self):
         return b"%d:%b" % (self.any(1, 2, 3), self.token())
@@ -355,7 +438,7 @@ class Program:
     def semaphore_forget(self):
         return (b"permits",), (self.ttl(), *(self.set_by_an_operator() for _ in range(self.any(1, 2))))
 
-    def semaphore_unchange(self):
+    def semaphore_restore(self):
         before = self.any(b"", b"2", self.set_by_an_operator())
         return (b"permits",), (self.set_by_an_operator(), before, self.ttl())
 
@@ -368,7 +451,7 @@ class Program:
     def read_release(self):
         return self.RW[:2], (self.token(), self.any(0, self.ttl()), self.MARK)
 
-    def read_secure(self):
+    def read_reassert(self):
         return self.fenced(*self.RW[:2]), (self.token(), self.ttl_or_none(), self.MARK, self.fence())
 
     def write_acquire(self):
@@ -411,13 +494,13 @@ class Program:
         return self.LATCH, (self.any(5, 5, 5, 7), self.ttl())
 
     def script(self):
-        """Mostly with the keys it is meant for."""
+        """A random call, mostly with matching keys."""
         name = self.random.choice(sorted(SOURCES))
         keys, arguments = getattr(self, name)()
         keys = [self.any(*self.KEYS) if self.random.random() < 0.03 else key for key in keys]
         return ("EVAL", SOURCES[name], len(keys), *keys, *arguments)
 
-    # Commands by themselves
+    # Single commands
 
     def command(self):
         key = self.any(*self.KEYS)
@@ -425,6 +508,7 @@ class Program:
         event = b"event%d" % number
         choices = [
             ("GET", key), ("PTTL", key), ("TYPE", key), ("EXISTS", key, self.any(*self.KEYS)),
+            ("GETRANGE", key, self.range_start(key), self.any(1, 299, -1, -3, "x")),
             ("DEL", key, self.any(*self.KEYS)), ("UNLINK", key), ("KEYS", "lock*"), ("DBSIZE",), ("TIME",),
             ("ping", "x"), ("PEXPIRE", key, self.ttl()), ("PEXPIRE", key, self.any(-1, 0, "x", 2**63 - 1)),
             ("GETSET", key, self.token()), ("INCRBY", key, self.any(number, "x")), ("SET", key, self.token()),
@@ -445,53 +529,60 @@ class Program:
             ("ZREMRANGEBYSCORE", key, "-inf", 5), ("SCRIPT", "EXISTS", "0" * 40), ("EVALSHA", "0" * 40, 0),
             ("NOSUCH", key, "x"), ("CLIENT", "TRACKING", "ON", "NOLOOP"), ("GET",), ("SELECT", 0), ("SELECT", "x"),
         ]  # fmt: skip
-        if "DELIFEQ" in self.dialect:
+        if "DELIFEQ" in self.compare_and_delete:
             choices += [("DELIFEQ", key, self.token())] * 2
-        if "DELEX" in self.dialect:
+        if "DELEX" in self.compare_and_delete:
             choices += [("DELEX", key, "IFEQ", self.token()), ("DELEX", key)]
         if number == 0:
             choices += [("CLIENT", "TRACKING", "OFF"), ("CLIENT", "TRACKING", "ON"), ("FLUSHALL",), ("SCRIPT", "FLUSH")]
         return self.random.choice(choices)
 
     def options(self):
-        """Of SET."""
+        """Random options of SET."""
         expiry = self.any(
             (), ("PX", self.ttl()), ("px", self.ttl()), ("EX", 50), ("KEEPTTL",), ("PX", self.any(0, "x", 2**63 - 1))
         )
-        return (*self.any((), ("NX",), ("nx",), ("XX",)), *self.any((), ("GET",)), *expiry)
+        condition = self.any((), ("NX",), ("nx",), ("XX",))
+        get = self.any((), ("GET",))
+        if self.old and condition in {("NX",), ("nx",)}:
+            get = ()  # a syntax error before Redis 7
+        return (*condition, *get, *expiry)
 
     def step(self):
-        """What to say next."""
+        """The next random command."""
         return self.script() if self.random.random() < 0.6 else self.command()
 
 
 @pytest.fixture
 def both(nodes):
-    """A real and a simulated master."""
+    """A real and a simulated server."""
     with ExitStack() as stack:
         compared = Both(nodes[0], stack)
         yield compared
         compared.out_of_memory(now=False)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + PROGRAMS))
 def test_random_programs_read_the_same_on_both(both, seed):
-    """Replies, invalidations and what is left in the end, over random commands and the library's own scripts."""
-    program = Program(seed, seconds(both.real.ask("TIME")), both.dialect)
+    """Replies, invalidations and the final keys are equal for random commands and the library's scripts."""
+    program = Program(seed, seconds(both.real.ask("TIME")), both.compare_and_delete, old=both.old)
     for _ in range(STEPS):
         session, chance = program.random.randrange(4), program.random.random()
         if chance < 0.01:
-            both.out_of_memory(now=not both.simulated.master.oom)
-        elif chance < 0.04 and both.step(session, ("PEXPIRE", key := program.any(*program.KEYS), SHORT)):
-            both.run_out(key)
-            both.step(program.random.randrange(4), (program.any("GET", "EXISTS", "ZCARD", "DEL", "TYPE"), key))
+            both.out_of_memory(now=not both.simulated.server.oom)
+        elif chance < 0.04:
+            key = program.any(*program.KEYS)
+            expired = both.expire(session, ("PEXPIRE", key, SHORT))
+            access = program.any("GET", "EXISTS", "ZCARD", "DEL", "TYPE"), key
+            both.step(program.random.randrange(4), access, expired=expired)
         else:
             both.step(session, program.step())
     both.compare_keys()
 
 
 def test_every_script_of_the_library_takes_part():
-    """A new one does not go untested."""
+    """A new script cannot be forgotten here."""
     assert [name for name in SOURCES if not hasattr(Program, name)] == []
 
 
@@ -522,15 +613,22 @@ CONVERSIONS = (
 )  # fmt: skip
 
 
+TEXTS = "the simulation has Valkey's texts and its newest commands, which this test compares"
+
+
 def test_values_cross_between_lua_and_the_server_alike(both):
-    """Results, arguments and errors of small scripts."""
+    """Results, arguments and errors of small scripts are equal."""
+    if not both.valkey:
+        pytest.skip(TEXTS)
     for session in (NOLOOP, POLLING):
         for source in CONVERSIONS:
             both.step(session, ("EVAL", source, 0))
 
 
 def test_odd_words_are_answered_alike(both):
-    """Errors of syntax and arity, and what the commands on sessions say."""
+    """Errors of syntax and arity, and replies of the session commands, are equal."""
+    if not both.valkey:
+        pytest.skip(TEXTS)
     for words in (
         ("EVAL", "return 1", -1), ("EVAL", "return 1", 1), ("EVAL", "return 1", "x"), ("EVAL", "return 1"),
         ("EVALSHA", "x" * 40, 9), ("EVALSHA", "x"), ("SCRIPT", "LOAD", "return 7"),
@@ -554,12 +652,16 @@ def test_odd_words_are_answered_alike(both):
             both.step(session, words)
 
 
+SET_AND_READ = "redis.call('SET', KEYS[1], 'v', 'PX', ARGV[1]) return redis.call('GET', KEYS[1])"
+"""Both in one step: between two steps, a server on a busy machine can find that the key has expired already."""
+
+
 @pytest.mark.parametrize("reader", [NOLOOP, LOOP])
 @pytest.mark.parametrize("access", ["GET", "PTTL", "DEL"])
 def test_a_key_that_runs_out_is_reported_alike(both, reader, access):
-    """At its next access, to all who have read it, and to the one whose access it is unless it said NOLOOP."""
-    both.step(ALSO_NOLOOP, ("SET", "k", "v", "PX", SHORT))
-    both.step(reader, ("GET", "k"))
-    both.run_out(b"k")
-    both.step(reader, (access, "k"))
+    """Its next access notifies all sessions that have read it, and the accessing one unless it uses NOLOOP."""
+    if not both.valkey and reader == NOLOOP:
+        pytest.skip("Redis, unlike Valkey and the simulation, ignores NOLOOP when a key expires during an access")
+    expired = both.expire(reader, ("EVAL", SET_AND_READ, 1, "k", SHORT))
+    both.step(reader, (access, "k"), expired=expired)
     both.step(ALSO_NOLOOP, ("SET", "k", "v"))

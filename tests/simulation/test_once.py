@@ -1,4 +1,4 @@
-"""`once` in simulated time: schedulers that tick early, late and at the same moment, and what can happen to a run."""
+"""`once` in simulated time: schedulers that tick early, late or simultaneously, and faults during a run."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ MINUTE = 60.0
 
 
 class Runs:
-    """When each run began and ended, in true time, and which ticks were left out."""
+    """When each run started and ended in true time, and which ticks were skipped."""
 
     def __init__(self, simulation):
         self.simulation = simulation
@@ -35,7 +35,7 @@ class Runs:
 
 
 def ticks(simulation, runs, seconds=0.0, **options):
-    """A process that is told at those true times to run it; an error is its result for that tick."""
+    """A process that calls it at those true times. An error is the result of that tick."""
 
     async def main(times):
         async with Redlock(simulation.urls) as redlock:
@@ -61,21 +61,22 @@ def ticks(simulation, runs, seconds=0.0, **options):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_once_a_period_whoever_ticks_early_or_late(seed):
-    """Five machines whose ticks are up to a twentieth of the period early or late: each period has its run."""
-    luck = random.Random(seed)
+    """Each period has its run on five machines whose ticks are early or late by up to 5 % of the period."""
+    rng = random.Random(seed)
     with Simulation(nodes=5, seed=seed, drift=0.001) as simulation:
         runs = Runs(simulation)
         machine = ticks(simulation, runs, every=MINUTE)
         for _ in range(5):
-            machine([MINUTE * period + luck.uniform(-3, 3) for period in range(1, 21)])
+            machine([MINUTE * period + rng.uniform(-3, 3) for period in range(1, 21)])
         simulation.run()
         assert [round(at / MINUTE) for at in runs.begun] == list(range(1, 21))
         assert runs.skipped == 4 * 20
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("machines", [2, 3, 8])
 def test_who_ticks_at_the_same_moment_does_not_leave_it_to_each_other(machines):
-    """Split votes are no holder: of those that try at once exactly one runs, however often."""
+    """Split votes do not count as a holder: of several simultaneous ticks exactly one runs."""
     for seed in range(40):
         with Simulation(nodes=5, seed=seed) as simulation:
             runs = Runs(simulation)
@@ -88,7 +89,7 @@ def test_who_ticks_at_the_same_moment_does_not_leave_it_to_each_other(machines):
 
 
 def test_try_acquire_of_a_plain_lock_is_not_fooled_by_split_votes_either():
-    """None is for a lock that somebody has."""
+    """None means that the lock is held."""
     for seed in range(40):
         with Simulation(nodes=4, seed=seed) as simulation:
             got = []
@@ -109,7 +110,7 @@ def test_try_acquire_of_a_plain_lock_is_not_fooled_by_split_votes_either():
 
 
 def test_who_leaves_it_out_knows_after_one_round_trip():
-    """Also with an even number of masters, of which fewer than a majority refuse before the verdict is in."""
+    """Even if the number of nodes is even, so that less than a majority refuses before the result is decided."""
     for nodes in (1, 2, 3, 4, 5):
         with Simulation(nodes=nodes, seed=nodes, latency=lambda _: 0.01) as simulation:
             took = []
@@ -134,7 +135,7 @@ def test_who_leaves_it_out_knows_after_one_round_trip():
 
 
 def test_phases_that_differ_still_leave_nine_tenths_between_runs():
-    """Schedulers that count from when they were started: nobody's ticks coincide, and nobody runs too soon."""
+    """Schedulers that count from their start never tick together, and no run starts too early."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         machine = ticks(simulation, runs, every=MINUTE)
@@ -147,7 +148,7 @@ def test_phases_that_differ_still_leave_nine_tenths_between_runs():
 
 
 def test_hold_says_how_late_another_s_tick_may_be():
-    """One that is later than what is held is a run of its own; one that is less early than the rest is not lost."""
+    """A tick after the hold runs again; a tick that is early by less than the rest of the period is not lost."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         machine = ticks(simulation, runs, every=MINUTE, hold=10)
@@ -158,7 +159,7 @@ def test_hold_says_how_late_another_s_tick_may_be():
 
 
 def failing(runs, **options):
-    """One process whose run fails, and another that tries a second later, and in the next period."""
+    """One process whose run fails, and another that ticks a second later and in the next period."""
 
     async def first():
         async with Redlock(runs.simulation.urls) as redlock:
@@ -177,7 +178,7 @@ def failing(runs, **options):
 
 @pytest.mark.parametrize("retry_failed", [False, True])
 def test_a_run_that_fails_counts_unless_it_is_to_be_tried_again(retry_failed):
-    """The default is that it counts: a mail that was half sent is not sent again by the next machine."""
+    """By default it counts, so the next machine does not send a half-sent mail again."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         simulation.process(failing(runs, retry_failed=retry_failed))
@@ -189,7 +190,7 @@ def test_a_run_that_fails_counts_unless_it_is_to_be_tried_again(retry_failed):
 @pytest.mark.parametrize("retry_failed", [False, True])
 @pytest.mark.parametrize("by", ["cancellation", "max_hold"])
 def test_a_run_that_is_cancelled_has_failed(by, retry_failed):
-    """From outside, as at a deployment, or by max_hold; in the block of a lease as under the decorator."""
+    """Cancelled from outside, as in a deployment, or by max_hold; in a block as with the decorator."""
 
     async def first():
         async with Redlock(simulation.urls) as redlock:
@@ -223,7 +224,7 @@ def test_a_run_that_is_cancelled_has_failed(by, retry_failed):
 
 @pytest.mark.parametrize(("ttl", "begun"), [(None, [5, 26, 87]), (54, [5, 87])])
 def test_a_process_that_dies_in_it(ttl, begun):
-    """At least once, after the ttl; with a ttl as long as is held, at most once."""
+    """It runs at least once, again after the ttl; with a ttl as long as the hold, at most once."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         victim = ticks(simulation, runs, seconds=30, every=MINUTE, ttl=ttl)([5.0])
@@ -239,7 +240,7 @@ def test_a_process_that_dies_in_it(ttl, begun):
 
 
 def test_a_run_that_takes_longer_than_the_period():
-    """The ticks meanwhile are left out, never run beside it; the first after it runs."""
+    """The ticks during it are skipped and never run concurrently; the first tick after it runs."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         ticks(simulation, runs, seconds=2.5 * MINUTE, every=MINUTE)([MINUTE * period for period in range(1, 5)])
@@ -250,8 +251,8 @@ def test_a_run_that_takes_longer_than_the_period():
 
 
 @pytest.mark.parametrize("down", [1, 2])
-def test_masters_that_are_down_or_frozen(down):
-    """A minority changes nothing, whether it goes before the run, in it or after it."""
+def test_nodes_that_are_down_or_frozen(down):
+    """A failing minority changes nothing, before, during or after the run."""
     for when in (4.0, 5.05, 20.0):
         for fault in ("kill", "pause"):
             with Simulation(nodes=5, seed=down) as simulation:
@@ -266,7 +267,7 @@ def test_masters_that_are_down_or_frozen(down):
 
 
 def test_an_outage_is_an_error_and_not_another_s_turn():
-    """Nobody runs it, so nobody may be told that somebody else does."""
+    """No process runs it, so none may report that another one does."""
     with Simulation(nodes=5, seed=1) as simulation:
         runs = Runs(simulation)
         process = ticks(simulation, runs, every=MINUTE)([5.0, 65.0, 125.0])
@@ -281,7 +282,7 @@ def test_an_outage_is_an_error_and_not_another_s_turn():
 
 
 def test_the_name_is_a_plain_lock_s():
-    """So operators see who ran it, and free it to have it run again within the period."""
+    """So operators see which process ran it, and can release it to allow another run in the period."""
 
     async def main():
         async with Redlock(simulation.urls, owner="first") as redlock:
@@ -293,7 +294,7 @@ def test_the_name_is_a_plain_lock_s():
             assert holder.owner == "first"
             assert 50 < holder.remaining <= 54
             with pytest.raises(LockTimeout):
-                await redlock("report").acquire(0)
+                await redlock("report").acquire(wait=0)
             assert await redlock.force_release("report")
             async with await once.try_acquire() as lease:
                 assert lease.fencing_token

@@ -1,4 +1,4 @@
-"""What a user may rely on in a simulation: time, processes, faults, and that a seed means the same run."""
+"""The public behaviour of a simulation: time, processes, faults, and repeatable runs."""
 
 import asyncio
 import subprocess
@@ -14,7 +14,7 @@ HOUR = 3600
 
 
 def test_an_hour_passes_in_no_time():
-    """A lease is renewed all the while, and the second process gets it right behind the first."""
+    """A lease is renewed all the time, and the second process acquires right after the first."""
     order = []
 
     async def work(name):
@@ -36,7 +36,7 @@ def test_an_hour_passes_in_no_time():
 
 
 def test_unmodified_services_run_in_it(monkeypatch):
-    """The client from the environment connects to the simulated masters like to any others."""
+    """The client from the environment connects to simulated nodes as to any others."""
     from redlock_async.client import DefaultRedlock  # noqa: PLC0415 - one of its own: the package's is used once
 
     with Simulation(nodes=3) as simulation:
@@ -53,7 +53,7 @@ def test_unmodified_services_run_in_it(monkeypatch):
 
 
 def held_by_nobody_else(simulation, until):
-    """A holder's body: returns how it ended, and when."""
+    """Hold the lock. Return how the block ended, and when."""
 
     async def holder():
         redlock = Redlock(simulation.urls, ttl=2, node_timeout=0.1)
@@ -67,13 +67,13 @@ def held_by_nobody_else(simulation, until):
     return holder
 
 
-@pytest.mark.parametrize("fault", ["pause", "kill", "black_hole", "hold", "hold_replies", "cut"])
+@pytest.mark.parametrize("fault", ["pause", "kill", "black_hole", "stall_requests", "stall_replies", "cut"])
 def test_a_fault_of_a_minority_is_ridden_out_and_one_of_a_majority_is_not(fault):
-    """The body is cancelled before its lease ends, however the masters fail."""
-    for hurt, expected in ((2, "done"), (3, "lost")):
-        with Simulation(nodes=5, seed=hurt) as simulation:
+    """With any fault of the nodes, the block is cancelled before its lease ends."""
+    for failed, expected in ((2, "done"), (3, "lost")):
+        with Simulation(nodes=5, seed=failed) as simulation:
             process = simulation.process(held_by_nobody_else(simulation, 60))
-            for i in range(hurt):
+            for i in range(failed):
                 simulation.at(10, getattr(simulation, fault), i)
             simulation.run()
             ended, at = process.result()
@@ -84,10 +84,10 @@ def test_a_fault_of_a_minority_is_ridden_out_and_one_of_a_majority_is_not(fault)
 
 @pytest.mark.parametrize(
     ("fault", "cure"),
-    [("pause", "resume"), ("kill", "restart"), ("black_hole", "heal"), ("hold", "heal"), ("cut", "heal")],
+    [("pause", "resume"), ("kill", "restart"), ("black_hole", "heal"), ("stall_requests", "heal"), ("cut", "heal")],
 )
 def test_what_fails_comes_back(fault, cure):
-    """While a majority is gone nobody gets a lock, and says so; afterwards everybody does."""
+    """Without a majority no process acquires, and each gets an error; afterwards all do."""
 
     async def tries():
         async with Redlock(simulation.urls, node_timeout=0.1) as redlock:
@@ -109,7 +109,7 @@ def test_what_fails_comes_back(fault, cure):
 
 
 def test_a_process_that_is_stopped_notices_when_it_goes_on():
-    """Its body has outlived the lease, through no fault of ours: LockLost, and meanwhile another process got in."""
+    """Its block has outlived the lease, so it gets LockLost; another process acquired meanwhile."""
 
     async def rival():
         async with Redlock(simulation.urls, ttl=2) as redlock:
@@ -170,13 +170,13 @@ def test_what_a_process_returns_and_raises():
         simulation.run(1)
         with pytest.raises(LookupError, match="of its own"):
             failing.result()
-        with pytest.raises(SimulationError, match="'sleeper' still runs"):
+        with pytest.raises(SimulationError, match="'sleeper' is still running"):
             sleeping.result()
         assert simulation.now == 1
 
 
 def test_what_goes_wrong_in_a_callback_is_raised_by_run():
-    """Nothing is swallowed that asyncio would only log."""
+    """Errors that asyncio would only log are raised."""
 
     async def careless():
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
@@ -189,7 +189,7 @@ def test_what_goes_wrong_in_a_callback_is_raised_by_run():
 
 
 def test_mistakes_are_named():
-    """Waiting for what is not simulated, or for what never comes; unknown masters; no masters."""
+    """Waiting for something that is not simulated or never happens; unknown nodes; no nodes."""
 
     async def threads():
         await asyncio.to_thread(threading.Event().wait)
@@ -202,21 +202,21 @@ def test_mistakes_are_named():
             pass
 
     for main, message in [
-        (threads, "neither threads nor sockets"),
-        (waits_for_ever, "nothing can happen any more"),
-        (elsewhere, r"there is no 10\.0\.0\.1:6379 in this simulation"),
+        (threads, "no threads and no sockets"),
+        (waits_for_ever, "deadlock: nothing can happen any more"),
+        (elsewhere, r"no node 10\.0\.0\.1:6379 in this simulation"),
     ]:
         with Simulation(nodes=1) as simulation, pytest.raises(SimulationError, match=message):
             process = simulation.process(main)
             simulation.run()
             process.result()
-    with pytest.raises(ValueError, match="at least one master"):
+    with pytest.raises(ValueError, match="nodes must be 1 or more, got 0"):
         Simulation(nodes=0)
 
 
 @pytest.mark.asyncio
 async def test_it_runs_inside_of_a_coroutine_too():
-    """The loop around it, and who takes care of its async generators, are the same afterwards."""
+    """The outer loop and its hooks for async generators are restored."""
     around, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
 
     async def sleeps():
@@ -236,7 +236,7 @@ async def test_it_runs_inside_of_a_coroutine_too():
 
 
 def test_a_loop_that_only_spins_lets_time_pass():
-    """Every step takes a little: whoever polls for a deadline reaches it."""
+    """Every step takes some time, so polling for a deadline ends."""
 
     async def spins():
         until = asyncio.get_running_loop().time() + 0.01
@@ -250,7 +250,7 @@ def test_a_loop_that_only_spins_lets_time_pass():
 
 
 def test_clocks_differ_between_processes_and_rates_within_the_drift():
-    """Nobody may compare the clocks of two processes, and nobody's runs right."""
+    """Clocks of two processes cannot be compared, and no clock is exact."""
 
     async def look():
         loop = asyncio.get_running_loop()
@@ -279,7 +279,7 @@ def trace(seed):
     async def work(number):
         async with Redlock(simulation.urls, ttl=1) as redlock:
             for _ in range(5):
-                async with redlock.fair("a"), redlock("b", "c"), redlock.read("d"):
+                async with redlock.fair_lock("a"), redlock("b", "c"), redlock.read_lock("d"):
                     seen.append((number, repr(simulation.now)))
                     await asyncio.sleep(0.2)
     with Simulation(nodes=5, seed=seed) as simulation:
@@ -296,7 +296,7 @@ print(trace(int(sys.argv[1])))
 
 
 def test_a_seed_means_the_same_run_in_every_process():
-    """To the last bit of every time, whatever the hashes and addresses in memory are."""
+    """To the last bit of every time, with any hash seed and memory addresses."""
 
     def run(seed, hashes):
         command = [sys.executable, "-c", TRACE, str(seed)]

@@ -1,29 +1,30 @@
-"""What waiters cost, and what keeps them waiting: measured on clocks that jump, so that it is the same each time."""
+"""The cost of waiting, and the reasons for it, in simulated time."""
 
 import asyncio
 from functools import partial
 
 import pytest
 
-from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, _contest
-from redlock_async._wire import pack
+from redlock_async import ConfigurationError, LockTimeout, QuorumUnavailable, Redlock, _runtime
+from redlock_async._transport.connection import pack
 from redlock_async.testing.simulation import Simulation
 
 KINDS = {
     "plain": Redlock.lock,
-    "write": Redlock.write,
-    "fair": Redlock.fair,
+    "write": Redlock.write_lock,
+    "fair": Redlock.fair_lock,
     "semaphore": partial(Redlock.semaphore, permits=2),
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_waits_is_silent_while_the_lock_is_held(kind, nodes):
-    """After a race its holder has a bare majority, and the others are granted the rest, and give it back.
+    """After a race the holder has a bare majority; the others got the remaining votes and release them.
 
-    That wakes nobody for long: not the others, who know that a majority has not changed, and not by way of the holder,
-    who looks at what was reported to it, and renews nothing before its time.
+    That must not keep waking tasks: the others know that a majority has not changed, and the holder checks the reports
+    without renewing early.
     """
     taken = []
 
@@ -45,9 +46,33 @@ def test_who_waits_is_silent_while_the_lock_is_held(kind, nodes):
     assert sum(each.extended for each in counts) == 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_client_that_comes_too_late_for_every_slot_does_not_come_later_each_time(seed):
+    """Its retries slowed down each time that it found all slots held, and it got 2 % of its share."""
+    entered = [0, 0]
+
+    async def client(which):
+        async def work():
+            while simulation.now < 6:
+                async with redlock.semaphore("x", permits=2, wait=None):
+                    entered[which] += 1
+                    await asyncio.sleep(0.02)
+
+        async with Redlock(simulation.urls) as redlock, asyncio.TaskGroup() as tasks:
+            for _ in range(5):
+                tasks.create_task(work())
+
+    with Simulation(nodes=5, seed=seed) as simulation:
+        processes = [simulation.process(client, which) for which in range(2)]
+        simulation.run()
+        for process in processes:
+            process.result()
+    assert min(entered) > 0.08 * sum(entered), entered
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_slot_that_is_free_on_a_majority_is_taken(seed):
-    """Though the first to answer may be the one master on which something was left behind."""
+    """Even if the first node to reply is the only one with a leftover."""
     got = []
 
     async def hold():
@@ -80,9 +105,10 @@ def test_a_slot_that_is_free_on_a_majority_is_taken(seed):
     assert got == [True]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("nodes", [3, 5])
 def test_of_those_who_try_once_for_a_slot_somebody_gets_one(nodes):
-    """All at the same moment: they may split the votes, and must not take each other for holders."""
+    """Simultaneous tries may split the votes, and must not take each other for holders."""
     for seed in range(40):
         got = []
 
@@ -103,11 +129,13 @@ def test_of_those_who_try_once_for_a_slot_somebody_gets_one(nodes):
         assert 1 <= len(got) <= 2, seed
 
 
-@pytest.mark.parametrize("kind", ["read", "fair"])
+@pytest.mark.parametrize("kind", ["read_lock", "fair_lock"])
 def test_a_crowd_that_begins_to_wait_is_told_of_what_its_attempts_give_back_once(kind, monkeypatch):
-    """One master grants it to each of them; that is news for the others, but not for each from each."""
+    """One node grants to each of them. That is reported to the others once, not by each to each."""
     told = []
-    monkeypatch.setattr(_contest.Contest, "freed", lambda _self, node, _key: told.append(node))
+    monkeypatch.setattr(
+        _runtime.acquisition.Acquisition, "on_remote_change", lambda _self, node, _key: told.append(node)
+    )
     crowd = 200
 
     async def hold():
@@ -124,15 +152,15 @@ def test_a_crowd_that_begins_to_wait_is_told_of_what_its_attempts_give_back_once
     with Simulation(nodes=3, seed=1) as simulation:
         simulation.process(hold)
         waiting = simulation.process(wait)
-        master = simulation.machines[0].master
-        simulation.at(0.5, master.receive, master.connect(lambda *_: None), pack(("DEL", "x")))
+        server = simulation.machines[0].server
+        simulation.at(0.5, server.receive, server.connect(lambda *_: None), pack(("DEL", "x")))
         simulation.run(10)
         waiting.result()
     assert len(told) < 20 * crowd, "each was told by each"
 
 
 def test_who_wants_one_name_may_wait_for_one_of_its_process_that_wants_several():
-    """And is told so, instead of a holder that there is not."""
+    """The error says so, and does not name a holder that does not exist."""
     told = []
 
     async def hold():
@@ -148,7 +176,7 @@ def test_who_wants_one_name_may_wait_for_one_of_its_process_that_wants_several()
                 assert await redlock("a").try_acquire() is None
                 for names in (("a",), ("a", "c"), ("a", "b")):
                     with pytest.raises(LockTimeout) as caught:
-                        await redlock(*names).acquire(2)
+                        await redlock(*names).acquire(wait=2)
                     told.append((str(caught.value), caught.value.holder))
                 await (await both).release()
 
@@ -158,29 +186,31 @@ def test_who_wants_one_name_may_wait_for_one_of_its_process_that_wants_several()
         simulation.run(60)
         waiting.result()
     (one, _), (two, _), (same, holder) = told
-    assert one == "could not lock 'a' after waiting 2 s: behind a task of this process that waits for 'a', 'b' together"
-    assert two.endswith("behind a task of this process that waits for 'a', 'b' together")
+    behind = "queued behind another task in this process that is waiting to lock 'a', 'b' together"
+    assert one == f"could not lock 'a' after waiting 2 s: {behind}"
+    assert two.endswith(behind)
     assert same.endswith("held by bob")
     assert holder == "bob"
 
 
-def test_a_first_master_that_grants_and_does_not_decide_is_not_asked_first_again_at_once(monkeypatch):
-    """Who takes the lock again and again asks all masters, and would win against those who ask one first each time.
+@pytest.mark.thorough
+def test_a_first_node_that_grants_and_does_not_decide_is_not_asked_first_again_at_once(monkeypatch):
+    """A client that acquires repeatedly asks all nodes, and would win against clients that always ask one node first.
 
     On real servers, three clients that took it for 2 ms each got it 3, 1 and 1,085 times.
     """
-    ask, probes, violations = _contest.Contest._ask, [], []
+    ask, probes, violations = _runtime.acquisition.Acquisition._ask, [], []
 
-    def watched(self, probe, *, plain):
+    def watched(self, probe, *, first):
         last = self._round
-        decided_nothing = last is not None and last in probes and not last.one_only
-        round_ = ask(self, probe, plain=plain)
+        decided_nothing = last is not None and last in probes and not last.only_first_asked
+        round_ = ask(self, probe, first=first)
         if probe is not None:
             probes.append(round_)
             violations.append(decided_nothing)
         return round_
 
-    monkeypatch.setattr(_contest.Contest, "_ask", watched)
+    monkeypatch.setattr(_runtime.acquisition.Acquisition, "_ask", watched)
 
     async def contend():
         async with Redlock(simulation.urls) as redlock:
@@ -200,7 +230,7 @@ def test_a_first_master_that_grants_and_does_not_decide_is_not_asked_first_again
 @pytest.mark.parametrize("kind", ["plain", "write", "fair"])
 @pytest.mark.parametrize("others", [0, 1])
 def test_of_those_of_one_process_who_try_at_the_same_moment_one_gets_it(kind, others):
-    """Not one after the other: who tries once does not wait behind a lease, however short that is."""
+    """Not one after the other: a single try does not wait for another lease, even a short one."""
     took, started = [], []
 
     async def one(redlock):
@@ -229,7 +259,7 @@ def test_of_those_of_one_process_who_try_at_the_same_moment_one_gets_it(kind, ot
 
 
 def test_who_tries_once_behind_one_of_its_process_that_waits_is_told_with_it():
-    """The answer that makes the one wait is the other's, too: neither a turn nor `node_timeout` is waited for."""
+    """The reply that makes one task wait also answers the other, without waiting for a turn or `node_timeout`."""
     told = []
 
     async def hold():
@@ -256,10 +286,11 @@ def test_who_tries_once_behind_one_of_its_process_that_waits_is_told_with_it():
     assert told[0] < 0.005
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("kind", ["plain", "write", "fair", "semaphore"])
 def test_of_several_processes_that_try_once_somebody_gets_it(kind, nodes):
-    """None means that somebody has it: votes that are split are asked for again, and nobody queues for that."""
+    """None means that the lock is held. Split votes are retried, without a queue."""
     got = []
 
     async def attempt():
@@ -275,38 +306,38 @@ def test_of_several_processes_that_try_once_somebody_gets_it(kind, nodes):
             for process in [simulation.process(attempt) for _ in range(5)]:
                 simulation.run(10)
                 process.result()
-            stored = [machine.master.keys() for machine in simulation.machines]
+            stored = [machine.server.keys() for machine in simulation.machines]
             queued = [key for keys in stored for key in keys if b"queue" in key]
-        # Who loses a race for one slot may take the votes for another, which are about to be given back, for a holder.
+        # A task that loses the race for one slot may mistake votes for another one, soon released, for a holder.
         assert 1 <= sum(got) <= (2 if kind == "semaphore" else 1), f"seed {seed}"
         assert not queued
         got.clear()
 
 
 @pytest.mark.parametrize("cut_off", [(2, 3, 4), (1, 2, 3, 4)])
-def test_a_fair_waiter_that_reaches_too_few_masters_does_not_hold_up_those_who_reach_enough(cut_off):
-    """It would be the first on those it reaches, for as long as it waits; and one master more is down."""
+def test_a_fair_waiter_that_reaches_too_few_nodes_does_not_hold_up_those_who_reach_enough(cut_off):
+    """It would stay the first on the nodes that it reaches, while one more node is down."""
     waited = []
 
     async def cut():
         async with Redlock(simulation.urls, owner="cut off") as redlock:
             await redlock.status()
             await asyncio.sleep(2 - simulation.now)
-            async with redlock.fair("x", wait=None):
+            async with redlock.fair_lock("x", wait=None):
                 waited.append(("cut off", simulation.now))
 
     async def hold():
         async with Redlock(simulation.urls) as redlock:
             await redlock.status()
             await asyncio.sleep(1 - simulation.now)
-            async with redlock.fair("x"):
+            async with redlock.fair_lock("x"):
                 await asyncio.sleep(10 - simulation.now)
 
     async def other():
         async with Redlock(simulation.urls) as redlock:
             await redlock.status()
             await asyncio.sleep(8 - simulation.now)
-            async with redlock.fair("x", wait=40):
+            async with redlock.fair_lock("x", wait=40):
                 waited.append(("other", simulation.now))
                 await asyncio.sleep(5)
 
@@ -328,7 +359,7 @@ def test_a_fair_waiter_that_reaches_too_few_masters_does_not_hold_up_those_who_r
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_who_waits_for_a_slot_is_told_at_once_that_an_operator_has_set_another_number(renew):
-    """Not when a holder next renews, or leaves, or never."""
+    """Immediately, not when a holder next renews or releases."""
     told = []
 
     async def hold():
@@ -362,7 +393,7 @@ def test_who_waits_for_a_slot_is_told_at_once_that_an_operator_has_set_another_n
 @pytest.mark.parametrize("burst", [True, False])
 @pytest.mark.parametrize("kind", ["plain", "fair"])
 def test_who_waits_behind_others_of_its_process_is_told_who_is_in_the_way_now(kind, burst):
-    """And for how long: not as it was when the first of them asked, or when it asked itself."""
+    """With the current remaining time, not that of the first request or of its own."""
     told = []
 
     async def hold(owner, begin, end):
@@ -385,7 +416,7 @@ def test_who_waits_behind_others_of_its_process_is_told_who_is_in_the_way_now(ki
             await asyncio.sleep(2 - simulation.now)
             await asyncio.gather(*(wait(redlock, number) for number in range(4)))
 
-    with Simulation(nodes=3, seed=1) as simulation:
+    with Simulation(nodes=3, seed=3) as simulation:
         simulation.process(partial(hold, "ann", 1.0, 4.0))
         simulation.process(partial(hold, "bob", 1.5, 60.0))
         waiting = simulation.process(several)
@@ -396,30 +427,30 @@ def test_who_waits_behind_others_of_its_process_is_told_who_is_in_the_way_now(ki
 
 
 def test_who_reads_again_does_not_queue_behind_those_who_wait_for_its_first_lease():
-    """An attempt that fails for another reason changes nothing of that: it would wait for itself for ever."""
+    """Even if an attempt fails for another reason: otherwise it would deadlock with itself."""
     entered = []
 
     async def reads_again():
         async with Redlock(simulation.urls, ttl=30) as redlock:
             await redlock.status()
             await asyncio.sleep(1 - simulation.now)
-            async with redlock.read("x"):
+            async with redlock.read_lock("x"):
                 await asyncio.sleep(5 - simulation.now)
                 other = asyncio.create_task(reads(redlock))
                 await asyncio.sleep(6 - simulation.now)
-                async with redlock.read("x", wait=100):
+                async with redlock.read_lock("x", wait=100):
                     entered.append(("again", simulation.now))
             await other
 
     async def reads(redlock):
-        async with redlock.read("x", wait=None):
+        async with redlock.read_lock("x", wait=None):
             entered.append(("another task", simulation.now))
 
     async def writes():
         async with Redlock(simulation.urls, ttl=30) as redlock:
             await redlock.status()
             await asyncio.sleep(4 - simulation.now)
-            async with redlock.write("x", wait=None):
+            async with redlock.write_lock("x", wait=None):
                 entered.append(("writer", simulation.now))
 
     with Simulation(nodes=3, seed=1) as simulation:
@@ -436,7 +467,7 @@ def test_who_reads_again_does_not_queue_behind_those_who_wait_for_its_first_leas
 
 @pytest.mark.parametrize("lost", ["the answers", "what was asked"])
 def test_a_change_of_permits_that_was_not_answered_is_taken_back_where_it_was_heard(lost):
-    """By masters that may have stored it, or do so later: a majority of them, say."""
+    """On nodes that may have stored it, or may store it later, such as a majority."""
 
     async def change():
         async with Redlock(simulation.urls) as redlock:
@@ -450,21 +481,21 @@ def test_a_change_of_permits_that_was_not_answered_is_taken_back_where_it_was_he
     seen = []
     with Simulation(nodes=3, latency=lambda _: 0.01, seed=1) as simulation:
         operator = simulation.process(change)
-        # It has looked, and asks; or is about to.
-        at, fault = (1.025, simulation.hold_replies) if lost == "the answers" else (1.015, simulation.hold)
+        # It has read the number and sends the change, or is about to.
+        at, fault = (1.025, simulation.stall_replies) if lost == "the answers" else (1.015, simulation.stall_requests)
         for machine in (0, 1):
             simulation.at(at, fault, machine, operator)
             simulation.at(3, simulation.heal, machine)
-        look = [machine.master for machine in simulation.machines]
-        simulation.at(1.05, lambda: seen.append([stored in master.keys() for master in look]))  # noqa: SIM118 - a method
+        look = [machine.server for machine in simulation.machines]
+        simulation.at(1.05, lambda: seen.append([stored in server.keys() for server in look]))  # noqa: SIM118 - a method
         simulation.run(20)
         operator.result()
         assert seen == [[lost == "the answers"] * 2 + [True]]
-        assert not any(stored in master.keys() for master in look)  # noqa: SIM118 - a method
+        assert not any(stored in server.keys() for server in look)  # noqa: SIM118 - a method
 
 
 def test_who_tries_once_for_one_name_is_not_refused_with_one_that_wanted_two():
-    """Of which somebody has the other."""
+    """Another process holds the other name."""
     told = []
 
     async def hold():

@@ -1,4 +1,4 @@
-"""What docker-compose.yml promises, read from the file itself."""
+"""docker-compose.yml keeps its promises; only the file is read."""
 
 import shutil
 import subprocess
@@ -25,14 +25,14 @@ def volumes_of(service):
     return {volume.split(":")[1]: volume.split(":")[0] for volume in service["volumes"]}
 
 
-def test_five_durable_masters_come_up_by_default_and_five_volatile_ones_by_profile():
+def test_five_durable_nodes_start_by_default_and_five_volatile_ones_by_profile():
     """A plain `docker compose up` starts the durable five on 6391 to 6395; the volatile five are on 6491 to 6495."""
     assert [service["ports"] for service in DURABLE.values()] == [[f"127.0.0.1:{6390 + i}:6379"] for i in range(1, 6)]
     assert [service["ports"] for service in VOLATILE.values()] == [[f"127.0.0.1:{6490 + i}:6379"] for i in range(1, 6)]
     assert len(SERVICES) == 10
 
 
-def test_durable_masters_have_each_write_on_disk_before_they_answer():
+def test_durable_nodes_write_to_disk_before_they_reply():
     """Persistence is on with fsync at each write, and nothing is evicted."""
     for service in DURABLE.values():
         options = options_of(service)
@@ -41,7 +41,7 @@ def test_durable_masters_have_each_write_on_disk_before_they_answer():
         assert options["--maxmemory-policy"] == "noeviction"
 
 
-def test_volatile_masters_store_nothing():
+def test_volatile_nodes_store_nothing():
     """They have neither an append-only file, nor snapshots, nor a volume for data."""
     for service in VOLATILE.values():
         options = options_of(service)
@@ -51,7 +51,7 @@ def test_volatile_masters_store_nothing():
         assert set(volumes_of(service)) == {"/redlock/entrypoint.sh"}
 
 
-def test_masters_are_independent():
+def test_nodes_are_independent():
     """None replicates another, and no two share data or a mark."""
     for service in SERVICES.values():
         assert "--replicaof" not in service["command"]

@@ -3,28 +3,36 @@
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 import redlock_async
 from redlock_async import (
     ConfigurationError,
-    KeyConflict,
+    HoldUnconfirmed,
     LockLost,
     LockTimeout,
     NotHeld,
     QuorumUnavailable,
     RedlockError,
-    _errors,
+    StaleFence,
+    WrongKeyType,
+    errors,
 )
-from redlock_async._errors import NodeDenied, NodeRefused
+from redlock_async.errors import NodeDenied, NodeNeedsOthers, NodeRefused, WrongClock
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TREE = {
     LockTimeout: (RedlockError, TimeoutError),
     QuorumUnavailable: (RedlockError, ConnectionError),
+    HoldUnconfirmed: (QuorumUnavailable,),
     LockLost: (RedlockError,),
     NotHeld: (RedlockError,),
-    KeyConflict: (RedlockError,),
+    WrongKeyType: (RedlockError,),
+    StaleFence: (RedlockError,),
     ConfigurationError: (RedlockError, ValueError),
 }
 EXAMPLES = [
@@ -33,12 +41,16 @@ EXAMPLES = [
     LockTimeout("waited"),
     QuorumUnavailable("down", names=("a",), nodes={"h:1": TimeoutError("late"), "h:2": NodeDenied("NOAUTH")}),
     QuorumUnavailable("down"),
+    HoldUnconfirmed("done", names=("a",), nodes={"h:1": TimeoutError("late")}),
     LockLost("gone", names=("a",)),
     NotHeld("not held", names=("a",)),
-    KeyConflict("a list", names=("a",)),
+    WrongKeyType("a list", names=("a",)),
+    StaleFence("late", names=("a",), token=7, latest=8),
     ConfigurationError("no nodes"),
     NodeRefused("LOADING"),
     NodeDenied("NOAUTH"),
+    NodeNeedsOthers("too few nodes answer"),
+    WrongClock("its clock is wrong", 1e10),
 ]
 every_example = pytest.mark.parametrize("error", EXAMPLES, ids=repr)
 
@@ -51,8 +63,8 @@ def test_the_tree_is_the_design_s():
 
 def test_the_tree_has_no_other_errors():
     """Each error a caller can meet is public; what is not is no RedlockError."""
-    classes = {each for each in vars(_errors).values() if inspect.isclass(each) and each.__module__ == _errors.__name__}
-    assert classes == {RedlockError, *TREE, NodeRefused, NodeDenied}
+    classes = {each for each in vars(errors).values() if inspect.isclass(each) and each.__module__ == errors.__name__}
+    assert classes == {RedlockError, *TREE, NodeRefused, NodeDenied, NodeNeedsOthers, WrongClock}
     assert not issubclass(NodeRefused, RedlockError)
     assert {each.__name__ for each in (RedlockError, *TREE)} <= set(redlock_async.__all__)
 
@@ -65,7 +77,7 @@ def test_contention_and_outage_are_never_the_same_error():
     assert not issubclass(QuorumUnavailable, LockTimeout)
 
 
-@pytest.mark.parametrize("error", [LockLost, NotHeld, KeyConflict])
+@pytest.mark.parametrize("error", [LockLost, NotHeld, WrongKeyType])
 def test_the_others_are_no_builtin_that_is_caught_by_the_way(error):
     """A loss must not disappear in an `except OSError` or `except ValueError`."""
     assert not issubclass(error, (OSError, ValueError, LookupError, RuntimeError))
@@ -131,4 +143,15 @@ def test_notes_survive_pickling():
     """What went wrong at release is a note."""
     error = LockLost("gone")
     error.add_note("and the lock: NotHeld")
-    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and the lock: NotHeld"]  # noqa: S301 - our own bytes
+    notes = pickle.loads(pickle.dumps(error)).__notes__  # noqa: S301 - our own bytes
+    assert notes == error.__notes__
+    assert notes[1:] == ["and the lock: NotHeld"]
+
+
+@pytest.mark.parametrize("error", [LockTimeout, QuorumUnavailable, LockLost, StaleFence])
+def test_an_error_points_to_the_page_with_its_causes(error):
+    """A traceback shows the note; the message itself stays short."""
+    (note,) = error("short").__notes__
+    path, section = re.fullmatch(r"causes and remedies: ([\w/.]+), '([\w ]+)'", note).groups()
+    assert f"\n## {section}\n" in (ROOT / path).read_text("utf-8")
+    assert str(error("short")) == "short"

@@ -1,8 +1,8 @@
-"""Fencing tokens: what a set of replies yields, and a model of DESIGN.md, section 7, under random schedules.
+"""Fencing tokens: the token for a set of replies, and a model of the fencing protocol under random schedules.
 
-The model knows registers, ownership and levelling, and nothing of time: candidates are arbitrary, a node forgets an
-owner at any moment after the lease's end, and messages of one client to one node keep their order but wait for as long
-as they like. Variants that are known to be wrong must be caught by the same model, or it proves nothing.
+The model has registers, ownership and levelling, but no time: candidates are arbitrary, a node forgets an owner at any
+moment after the lease's end, and messages of one client to one node keep their order but may be delayed without limit.
+The same model must catch variants that are known to be wrong, otherwise it proves nothing.
 """
 
 import os
@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from redlock_async._fencing import choose
-from redlock_async._quorum import majority
+from redlock_async._rules.fencing import choose
+from redlock_async._rules.quorum import majority
 
 SCHEDULES = 3_000
 STEPS = 90
@@ -24,8 +24,8 @@ SEED = int(os.environ.get("REDLOCK_SEED", "20260101"))
 
 
 @pytest.mark.parametrize("nodes", range(1, 8))
-def test_the_token_is_what_a_quorum_returned_or_else_the_largest(nodes):
-    """Every multiset of replies of a quorum or more, over as many values as can matter."""
+def test_the_token_is_the_one_that_a_quorum_returned_or_else_the_largest(nodes):
+    """Every multiset of replies of a quorum or more, over as many values as can make a difference."""
     needed = majority(nodes)
     for got in range(needed, nodes + 1):
         for replies in combinations_with_replacement(range(1, min(got, 5) + 1), got):
@@ -35,8 +35,8 @@ def test_the_token_is_what_a_quorum_returned_or_else_the_largest(nodes):
 
 
 @pytest.mark.parametrize("nodes", range(1, 6))
-def test_the_order_of_the_replies_decides_nothing(nodes):
-    """At most one value can have a majority, so which is found first does not matter."""
+def test_the_order_of_the_replies_does_not_matter(nodes):
+    """At most one value can have a majority, whichever is found first."""
     for got in range(majority(nodes), nodes + 1):
         for replies in combinations_with_replacement((1, 2, 3), got):
             assert len({choose(order, majority(nodes)) for order in set(permutations(replies))}) == 1, replies
@@ -44,7 +44,7 @@ def test_the_order_of_the_replies_decides_nothing(nodes):
 
 @pytest.mark.parametrize("nodes", range(1, 6))
 def test_a_token_that_is_stored_already_is_returned_by_a_quorum(nodes):
-    """What a caller may use after one round trip, some quorum must have in its registers."""
+    """A token that may be used after one round trip must be in the registers of a quorum."""
     needed = majority(nodes)
     for replies in product(range(1, 5), repeat=nodes):
         token, stored = choose(replies, needed)
@@ -64,7 +64,7 @@ def test_one_node_alone_is_its_own_quorum():
 
 
 def test_microsecond_values_are_exact():
-    """Registers hold wall clocks in µs: neighbours must not be taken for one."""
+    """Registers hold wall clocks in µs: adjacent values must stay distinct."""
     now = 1_800_000_000_000_000
     assert choose([now, now + 1, now + 1], 2) == (now + 1, True)
     assert choose([now, now + 1], 2) == (now + 1, False)
@@ -74,14 +74,14 @@ def test_microsecond_values_are_exact():
 
 
 class ModelNode:
-    """A register, and which attempt owns the lock."""
+    """A register, and the attempt that owns the lock."""
 
     def __init__(self):
         self.stored = 0
         self.owner = None
 
     def carry_out(self, message, *, level_needs_owner):
-        """One command, atomically, as the Lua scripts do; returns the reply."""
+        """Carry out one command atomically, like the Lua scripts; return the reply."""
         kind, attempt, number = message
         if kind == "acquire":
             if self.owner is not None:
@@ -100,7 +100,7 @@ class ModelNode:
 
 
 class Attempt:
-    """One try of one client: what came back, and whether its validity has ended."""
+    """One attempt of one client: its replies, and whether its validity has ended."""
 
     def __init__(self, client):
         self.client = client
@@ -117,7 +117,7 @@ class Variant:
     level_needs_owner = True
 
     def choose(self, replies, needed):
-        """The token, and whether it may be used at once."""
+        """Return the token, and whether it may be used immediately."""
         return choose(replies, needed)
 
 
@@ -130,7 +130,7 @@ class NoWriteBack(Variant):
 
 
 class LevelWithoutOwning(Variant):
-    """Wrong: registers are raised on nodes that others own."""
+    """Wrong: registers are raised on nodes that other attempts own."""
 
     level_needs_owner = False
 
@@ -144,7 +144,7 @@ class Median(Variant):
 
 
 class Schedule:
-    """One random run; `tokens` are in the order in which the leases began to be valid."""
+    """One random run; `tokens` are in the order in which the leases became valid."""
 
     def __init__(self, nodes, clients, variant, random):
         self.nodes = [ModelNode() for _ in range(nodes)]
@@ -154,12 +154,12 @@ class Schedule:
         self.channels = {(client, node): deque() for client in range(clients) for node in range(nodes)}
         self.current = [None] * clients
         self.tokens = []
-        # Registers differ, as after lost messages: the one round trip is the exception here.
+        # Registers differ, as after lost messages, so one round trip is rarely enough here.
         for node in self.nodes:
             node.stored = random.randrange(6)
 
     def run(self):
-        """Take that many random steps."""
+        """Take STEPS random steps; return the tokens."""
         for _ in range(STEPS):
             choice = self.random.random()
             if choice < 0.6:
@@ -171,14 +171,14 @@ class Schedule:
         return self.tokens
 
     def send(self, kind, attempt, number=0):
-        """To every node, each on its own ordered channel."""
+        """Send a message to every node, each on its own ordered channel."""
         for node in range(len(self.nodes)):
-            # A few are held up for long: that is what lets a command arrive after its attempt's end.
+            # A few are delayed for long, so that commands can arrive after their attempt's end.
             speed = self.random.choice((1.0, 1.0, 0.02))
             self.channels[attempt.client, node].append((speed, (kind, attempt, number)))
 
     def begin_or_end(self, client):
-        """Start an attempt, or give up or release the one there is."""
+        """Start an attempt, or give up or release the current one."""
         attempt = self.current[client]
         if attempt is None:
             self.begin(client, candidate=self.random.randrange(8))
@@ -188,29 +188,29 @@ class Schedule:
                 self.send("release", attempt)
 
     def begin(self, client, *, candidate):
-        """Ask every node."""
+        """Start an attempt on every node."""
         self.current[client] = attempt = Attempt(client)
         self.send("acquire", attempt, candidate)
 
     def end(self, client):
-        """Its validity is over, or it gave up."""
+        """End the attempt: its validity is over, or it gave up."""
         self.current[client].over = True
         self.current[client] = None
 
     def deliver_any(self):
-        """The next message of some channel."""
+        """Deliver the next message of a random channel."""
         waiting = [key for key, queue in self.channels.items() if queue]
         if waiting:
             speeds = [self.channels[key][0][0] for key in waiting]
             self.deliver(*self.random.choices(waiting, speeds)[0])
 
     def deliver(self, client, index):
-        """The next message of that channel is carried out, and its reply read."""
+        """Carry out the next message of a channel, and read its reply."""
         _, message = self.channels[client, index].popleft()
         reply = self.nodes[index].carry_out(message, level_needs_owner=self.variant.level_needs_owner)
         kind, attempt, _ = message
         if attempt.over or attempt.done:
-            return  # `now < until` fails: whatever the reply is, no lease comes of it
+            return  # `now < until` fails: no reply can lead to a lease
         if kind == "acquire" and reply is not None:
             attempt.replies[index] = reply
             if len(attempt.replies) == self.needed and attempt.token is None:
@@ -226,19 +226,19 @@ class Schedule:
                 self.granted(attempt)
 
     def granted(self, attempt):
-        """A lease begins."""
+        """Record the start of a lease."""
         attempt.done = True
         self.tokens.append(attempt.token)
 
     def forget(self):
-        """A key of an attempt whose validity is over expires on one node: never earlier, and no node like another."""
+        """Expire a key of an attempt whose validity is over on one node: never earlier, and on each node separately."""
         gone = [node for node in self.nodes if node.owner is not None and node.owner.over]
         if gone:
             self.random.choice(gone).owner = None
 
 
 def inversions(variant, nodes, seed):
-    """In how many schedules some token was not larger than one before it, and how many leases there were in all."""
+    """Return in how many schedules a token was not larger than an earlier one."""
     random = Random(seed)
     wrong = leases = levelled = 0
     for _ in range(SCHEDULES):
@@ -253,23 +253,23 @@ def inversions(variant, nodes, seed):
 
 
 @pytest.mark.parametrize("nodes", [3, 4, 5])
-def test_tokens_strictly_increase_whatever_the_schedule(nodes):
+def test_tokens_strictly_increase_in_every_schedule(nodes):
     """Over random delays, clocks, give-ups and expiries: each lease's token is larger than every earlier one's."""
     assert inversions(Variant(), nodes, SEED + nodes) == 0
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("variant", [NoWriteBack, Median])
-def test_the_schedules_catch_what_is_known_to_be_wrong(variant, nodes):
+def test_the_schedules_catch_wrong_variants(variant, nodes):
     """Without a quorum that stores the token, the same schedules do invert tokens."""
     assert inversions(variant(), nodes, SEED + nodes) > 0
 
 
 @pytest.mark.parametrize("nodes", [3, 5, 7])
 def test_levelling_without_owning_inverts_tokens(nodes):
-    """It takes a rare schedule, so here it is: registers raised under another owner, whose reply was read before."""
+    """It takes a rare schedule, built here: registers raised under another owner, whose reply was read before."""
     tokens = {variant: raised_under_another(nodes, variant()) for variant in (Variant, LevelWithoutOwning)}
-    # The real protocol does not let the first lease begin at all before its own nodes are levelled.
+    # In the real protocol the first lease does not start before its own nodes are levelled.
     assert len(tokens[Variant]) == 1
     earlier, later = tokens[LevelWithoutOwning]
     assert later <= earlier
@@ -305,7 +305,7 @@ NO_LEVEL = -1
 
 
 def explore(variant, registers, candidates):  # noqa: C901, PLR0915 - one state machine, in one place
-    """All pairs of tokens, in order, that any order of deliveries, ends and expiries can lead to."""
+    """Return all ordered pairs of tokens that any order of deliveries, ends and expiries can lead to."""
     needed = majority(len(registers))
     everybody = range(len(registers))
     nothing = (0,) * len(registers)
@@ -314,7 +314,7 @@ def explore(variant, registers, candidates):  # noqa: C901, PLR0915 - one state 
     seen, todo, pairs = {start}, [start], set()
 
     def after_acquire(node, who, one):
-        """The node and the client after that acquire."""
+        """Return the node and the client after that acquire."""
         state, delivered, replies, token, levelled = one
         stored, owner = node
         if owner != -1:
@@ -326,12 +326,12 @@ def explore(variant, registers, candidates):  # noqa: C901, PLR0915 - one state 
             if len(got) == needed:
                 token, at_once = variant.choose(got, needed)
                 state = DONE if at_once else RUNNING
-                # From here on the replies make no difference: states that differ in nothing else are one.
+                # From now on the replies make no difference, so states that only differ in them are merged.
                 replies, levelled = nothing, NO_LEVEL if at_once else 0
         return (stored, who), (state, delivered, replies, token, levelled)
 
     def after_level(node, who, one):
-        """The node and the client after that level."""
+        """Return the node and the client after that level."""
         state, delivered, replies, token, levelled = one
         stored, owner = node
         if variant.level_needs_owner and owner != who:
@@ -343,7 +343,7 @@ def explore(variant, registers, candidates):  # noqa: C901, PLR0915 - one state 
         return (max(stored, token), owner), (state, delivered, replies, token, levelled)
 
     def reach(nodes, clients, first):
-        """Remember a state that is new."""
+        """Record a new state."""
         state = (nodes, clients, first)
         if state not in seen:
             seen.add(state)
@@ -388,7 +388,7 @@ def test_every_schedule_of_two_clients_on_three_nodes_orders_their_tokens(regist
 
 
 @pytest.mark.parametrize("variant", [NoWriteBack, LevelWithoutOwning, Median])
-def test_the_search_finds_what_is_known_to_be_wrong(variant):
-    """With one rule left out, some schedule inverts the tokens."""
+def test_the_search_catches_wrong_variants(variant):
+    """Without one of the rules, some schedule inverts the tokens."""
     pairs = explore(variant(), (0, 4, 9), (2, 2))
     assert any(later <= earlier for earlier, later in pairs)

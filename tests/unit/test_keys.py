@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from redlock_async import ConfigurationError
-from redlock_async._keys import FENCES, LONGEST_NAME, RESERVED, Keys
+from redlock_async._rules.keys import FENCES, LONGEST_NAME, RESERVED, Keys
 
 
 @pytest.mark.parametrize("namespace", ["", "app:", "é/"])
@@ -17,43 +17,41 @@ def test_the_key_of_a_lock_is_the_namespace_and_the_name(namespace, name):
 
 
 @pytest.mark.parametrize("name", [b"x", 5, None, 1.5, ["x"], ("x",), object, True])
-def test_a_name_that_is_no_text_is_refused(name):
-    """The message says what a name is and what it got."""
-    with pytest.raises(ConfigurationError, match=f"is a str, not {type(name).__name__}"):
+def test_a_name_that_is_not_text_is_rejected(name):
+    """The message names the expected type and the actual one."""
+    with pytest.raises(ConfigurationError, match=f"must be a str, got {type(name).__name__}"):
         Keys("").lock(name)
 
 
-def test_an_empty_name_is_refused_whatever_the_namespace():
-    """It is a variable that was not set, and would lock the namespace itself."""
+def test_an_empty_name_is_rejected_in_any_namespace():
+    """It usually comes from a variable that was not set, and would lock the namespace itself."""
     for namespace in ("", "app:"):
         with pytest.raises(ConfigurationError, match="must not be empty"):
             Keys(namespace).lock("")
 
 
 def test_the_longest_name_is_counted_in_bytes_with_the_namespace():
-    """4,096 bytes are a key, one more is a mistake; the message says what to do instead."""
+    """4,096 bytes are valid, one more is a mistake; the message has a remedy."""
     assert len(Keys("").lock("x" * LONGEST_NAME)) == LONGEST_NAME
     for namespace, name in (("", "x" * (LONGEST_NAME + 1)), ("n", "x" * LONGEST_NAME), ("", "é" * 2049)):
-        with pytest.raises(ConfigurationError, match=r"at most 4096 bytes, not 409[78].*use a hash") as caught:
+        with pytest.raises(ConfigurationError, match=r"at most 4096 bytes .*, got 409[78].*Use a hash") as caught:
             Keys(namespace).lock(name)
         assert len(str(caught.value)) < 300, "a whole document must not end up in a log"
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udfffb", "x" * 10 + "\udc80"])
-def test_lone_surrogates_are_refused(name):
-    """They are no text and have no bytes; the message itself must be printable."""
+def test_lone_surrogates_are_rejected(name):
+    """They are not text and have no bytes; the message itself must be printable."""
     with pytest.raises(ConfigurationError, match="surrogate") as caught:
         Keys("").lock(name)
     assert str(caught.value).encode()
 
 
 @pytest.mark.parametrize("namespace", ["", "app:", RESERVED])
-def test_no_lock_has_a_key_of_the_library_s_own(namespace):
-    """Names beginning with the prefix are refused, and all that are not refused differ from every own key."""
+def test_no_lock_has_a_key_of_the_library(namespace):
+    """Names with the prefix are rejected, and all valid names differ from every key of the library."""
     keys = Keys(namespace)
-    own = {keys.born, keys.longest_ttl, keys.founded, keys.probe} | {
-        keys.fence(b"%d" % number) for number in range(1000)
-    }
+    own = {keys.record, keys.probe} | {keys.fence(b"%d" % number) for number in range(1000)}
     for key in own:
         name = key.decode().removeprefix(namespace)
         assert name.startswith(RESERVED)
@@ -61,28 +59,28 @@ def test_no_lock_has_a_key_of_the_library_s_own(namespace):
             keys.lock(name)
     with pytest.raises(ConfigurationError, match="reserved"):
         keys.lock(RESERVED)
-    for name in ("redlock-async", RESERVED.upper(), f" {RESERVED}born", f"x{RESERVED}born"):
+    for name in ("redlock-async", RESERVED.upper(), f" {RESERVED}node", f"x{RESERVED}node"):
         assert keys.lock(name) not in own
 
 
 def test_own_keys_of_one_namespace_are_all_different():
-    """A birth mark must not be overwritten by a fence register."""
+    """A node's record must not be overwritten by a fence register."""
     keys = Keys("n:")
     fences = {keys.fence(b"%d" % number) for number in range(1000)}
-    assert len({keys.born, keys.longest_ttl, keys.founded, keys.probe} | fences) == 4 + len(fences)
+    assert len({keys.record, keys.probe} | fences) == 2 + len(fences)
 
 
 def test_namespaces_share_no_key():
     """Two applications on the same nodes do not see each other."""
     one, other = Keys("one:"), Keys("other:")
-    for key in ("born", "longest_ttl", "founded", "probe"):
+    for key in ("record", "probe"):
         assert getattr(one, key) != getattr(other, key)
     assert one.lock("x") != other.lock("x")
     assert one.fence(b"x") != other.fence(b"x")
 
 
 def test_fence_registers_are_bounded_and_spread():
-    """However many names there are, a node keeps no more registers than that, and uses most of them."""
+    """With any number of names a node keeps at most FENCES registers, and uses most of them."""
     keys = Keys("n:")
     registers = {keys.fence(f"name:{number}".encode()) for number in range(8 * FENCES)}
     assert 0.99 * FENCES < len(registers) <= FENCES
@@ -92,12 +90,12 @@ def test_fence_registers_are_bounded_and_spread():
 
 
 def test_a_key_has_the_same_register_in_every_process():
-    """Not Python's salted hash: two processes that disagree would order nothing. The value is part of the protocol."""
+    """Not Python's salted hash, which differs between processes. The value is part of the protocol."""
     assert Keys("").fence(b"orders:42") == b"redlock-async:fence:1221"
     assert Keys("app:").fence(b"app:orders:42") == b"app:redlock-async:fence:5316"
 
 
 def test_short_names_differ_in_their_keys():
-    """No two names are folded into one lock."""
+    """No two names share a lock."""
     names = ["".join(letters) for letters in product(string.ascii_letters + ":{}", repeat=2)]
     assert len({Keys("").lock(name) for name in names}) == len(names)

@@ -5,9 +5,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from redlock_async._lease import FIRST_LOOK, RENEWALS, TOGETHER, Phase, Step, Term
-from redlock_async._quorum import validity
-from redlock_async._settings import GRACE
+from redlock_async._rules.lease_timing import BATCH_WINDOW, FIRST_CHECK, RENEWALS, LeaseTiming, Phase, Step, validity
+from redlock_async._rules.settings import GRACE
 
 DRIFT = 0.01
 TTLS = (0.01, 0.05, 0.3, 1.0, 10.0, 3600.0)
@@ -18,7 +17,7 @@ every_ttl = pytest.mark.parametrize("ttl", TTLS)
 
 def term(ttl=10.0, *, renews=True, most=None, grace=GRACE, at=START):
     """A lease granted to a command that was sent at that time."""
-    return Term(at, ttl, DRIFT, renews=renews, most=most, grace=grace)
+    return LeaseTiming(at, ttl, DRIFT, renews=renews, most=most, grace=grace)
 
 
 def times(ttl, upto=1.5):
@@ -36,7 +35,7 @@ def test_each_moment_has_its_step(ttl):
     for now in times(ttl):
         if now >= lease.until - min(GRACE, ttl / 20):
             expected = Step.LOSE
-        elif now >= START + min(FIRST_LOOK, ttl / RENEWALS):
+        elif now >= START + min(FIRST_CHECK, ttl / RENEWALS):
             expected = Step.RENEW
         else:
             expected = Step.WAIT
@@ -48,7 +47,7 @@ def test_each_moment_has_its_step(ttl):
 def test_there_is_something_to_do_when_it_is_due_and_not_before(ttl, asked_at):
     """A timer set to `due_at` finds work when it runs, and misses none by running only then."""
     lease = term(ttl)
-    lease.asked(START + ttl * asked_at)
+    lease.on_renewal_sent(START + ttl * asked_at)
     due = lease.due_at()
     assert lease.step(due) in (Step.RENEW, Step.LOSE)
     assert lease.step(math.nextafter(due, -math.inf)) is Step.WAIT
@@ -91,7 +90,7 @@ def test_a_lease_that_was_given_away_needs_nothing(phase):
 @pytest.mark.parametrize("drift", [0.0, 0.01, 0.2])
 def test_the_deadline_counts_from_the_first_send(ttl, drift):
     """Not from any reply: `granted_at` is when the first command left."""
-    assert Term(START, ttl, drift, renews=True, most=None, grace=GRACE).until == START + validity(ttl, drift)
+    assert LeaseTiming(START, ttl, drift, renews=True, most=None, grace=GRACE).until == START + validity(ttl, drift)
 
 
 @every_ttl
@@ -155,9 +154,9 @@ def test_nothing_but_extend_and_confirm_moves_the_deadline():
     lease = term()
     old = lease.until
     for now in times(10.0):
-        lease.asked(now)
+        lease.on_renewal_sent(now)
         lease.step(now)
-        lease.seen(now, now + 0.1)
+        lease.on_confirmed(now, now + 0.1)
         assert lease.until == old
 
 
@@ -215,11 +214,11 @@ def test_a_renewal_asks_for_the_whole_ttl_in_milliseconds(ttl):
 @every_ttl
 def test_a_confirmed_lease_is_due_a_third_of_its_ttl_after_it_was_sent(ttl):
     """Two renewals may fail before the third decides."""
-    for confirm in ("seen", "extended"):
+    for confirm in ("on_confirmed", "extended"):
         lease = term(ttl)
         sent = START + ttl / 4
         now = sent + ttl / 8
-        assert lease.seen(sent, now) if confirm == "seen" else lease.extended(sent, now, ttl)
+        assert lease.on_confirmed(sent, now) if confirm == "on_confirmed" else lease.extended(sent, now, ttl)
         assert lease.next_at == sent + ttl / RENEWALS
         assert lease.step(math.nextafter(sent + ttl / RENEWALS, math.inf)) is Step.RENEW
 
@@ -229,7 +228,7 @@ def test_seen_says_whether_the_lease_still_stands(ttl):
     """A quorum's word is worth nothing after the deadline."""
     for now in times(ttl):
         lease = term(ttl)
-        assert lease.seen(START, now) == (now < lease.until)
+        assert lease.on_confirmed(START, now) == (now < lease.until)
 
 
 @every_ttl
@@ -241,7 +240,7 @@ def test_renewals_get_denser_as_time_runs_out(ttl):
     while lease.step(now) is not Step.LOSE:
         now = lease.due_at()
         if lease.step(now) is Step.RENEW:
-            lease.asked(now)
+            lease.on_renewal_sent(now)
             sent.append(now)
         assert len(sent) < 1000, "ever closer together without an end"
     pauses = [later - earlier for earlier, later in pairwise(sent)]
@@ -258,27 +257,29 @@ def test_an_unanswered_renewal_is_repeated_at_the_latest_after_a_third_of_the_tt
     lease = term(ttl)
     assert lease.extended(START, START, ttl)
     lease.until = START + 100 * ttl
-    lease.asked(START)
+    lease.on_renewal_sent(START)
     assert lease.next_at == START + ttl / RENEWALS
 
 
 @every_ttl
 def test_the_first_look_comes_early(ttl):
     """It arms client tracking, and a short lease is looked at within its first third."""
-    assert term(ttl).next_at == START + min(FIRST_LOOK, ttl / RENEWALS)
+    assert term(ttl).next_at == START + min(FIRST_CHECK, ttl / RENEWALS)
 
 
 @every_ttl
 def test_a_renewal_may_be_early_by_a_tenth_of_its_interval(ttl):
     """Enough to go out with others, too little to count; the end of a lease is never early."""
     lease = term(ttl)
-    assert lease.seen(START, START)
-    assert lease.early == pytest.approx(ttl / RENEWALS * TOGETHER)
+    assert lease.on_confirmed(START, START)
+    assert lease.early == pytest.approx(ttl / RENEWALS * BATCH_WINDOW)
     for now in times(ttl):
         lease = term(ttl)
-        lease.asked(now)
+        lease.on_renewal_sent(now)
         interval = lease.next_at - now
-        assert lease.early == (0.0 if lease.next_at >= lease.lose_at else pytest.approx(interval * TOGETHER, rel=1e-6))
+        assert lease.early == (
+            0.0 if lease.next_at >= lease.lose_at else pytest.approx(interval * BATCH_WINDOW, rel=1e-6)
+        )
 
 
 # A lease that came from elsewhere
@@ -304,24 +305,31 @@ def test_confirming_starts_the_deadline_at_the_send(ttl):
     for now in times(ttl):
         lease = attached(ttl)
         assert not lease.extended(START, now, ttl)
-        held = lease.confirm(START, now)
+        held = lease.confirm(START, now, ttl)
         assert lease.confirmed
         assert lease.until == START + validity(ttl, DRIFT)
         assert held == (now < lease.until)
         assert lease.next_at == START + ttl / RENEWALS
 
 
+def test_confirming_takes_the_ttl_that_the_nodes_were_asked_for():
+    """`extend` with a shorter ttl must not leave a lease that is valid for as long as its old one."""
+    lease = attached(10.0)
+    assert lease.confirm(START, START, 2.0)
+    assert (lease.ttl, lease.until) == (2.0, START + validity(2.0, DRIFT))
+
+
 def test_a_confirmed_lease_that_is_not_renewed_is_only_looked_at_from_then_on():
     """renew=False came with it."""
     lease = attached(renews=False)
-    assert lease.confirm(START, START)
+    assert lease.confirm(START, START, 10.0)
     assert lease.renewal_ms() == 0
 
 
 # All together
 
 
-def run(lease, now, seconds, *, answers):
+def run(lease, now, seconds, *, node_replies):
     """Follow the steps as the timer would, with a quorum that answers at once or never; returns when it was lost."""
     end = now + seconds
     while now < end:
@@ -330,9 +338,9 @@ def run(lease, now, seconds, *, answers):
             return now
         if step is Step.RENEW:
             ttl_ms = lease.renewal_ms()
-            lease.asked(now)
-            if answers:
-                assert lease.extended(now, now, lease.ttl) if ttl_ms else lease.seen(now, now)
+            lease.on_renewal_sent(now)
+            if node_replies:
+                assert lease.extended(now, now, lease.ttl) if ttl_ms else lease.on_confirmed(now, now)
         following = lease.due_at()
         assert following > now, "the timer would spin"
         now = following
@@ -342,7 +350,7 @@ def run(lease, now, seconds, *, answers):
 @every_ttl
 def test_a_healthy_lease_is_never_lost(ttl):
     """With a quorum that answers it lasts as long as the body does."""
-    assert run(term(ttl), START, 50 * ttl, answers=True) is None
+    assert run(term(ttl), START, 50 * ttl, node_replies=True) is None
 
 
 @every_ttl
@@ -352,7 +360,7 @@ def test_a_healthy_lease_is_never_lost_after_it_was_extended_with_another_ttl(tt
     lease = term(ttl)
     assert lease.extended(START, START, to)
     # Mostly it goes wrong at the end of the first ttl: start shortly before it, when renewals have brought it there.
-    assert run(lease, max(START, lease.until - 3 * to), 50 * to, answers=True) is None
+    assert run(lease, max(START, lease.until - 3 * to), 50 * to, node_replies=True) is None
 
 
 @every_ttl
@@ -370,20 +378,20 @@ def test_the_grace_is_that_of_the_ttl_the_deadline_came_from(ttl, to):
 def test_a_lease_without_answers_is_lost_at_its_time(ttl):
     """Exactly at the end of its first term less the grace."""
     lease = term(ttl)
-    assert run(lease, START, 10 * ttl, answers=False) == lease.lose_at
+    assert run(lease, START, 10 * ttl, node_replies=False) == lease.lose_at
 
 
 @every_ttl
 def test_a_lease_that_is_not_renewed_is_lost_at_its_time_though_the_nodes_answer(ttl):
     """renew=False means the ttl, whatever the nodes say."""
     lease = term(ttl, renews=False)
-    assert run(lease, START, 10 * ttl, answers=True) == lease.lose_at
+    assert run(lease, START, 10 * ttl, node_replies=True) == lease.lose_at
 
 
 @pytest.mark.parametrize("most", [0.01, 0.1, 0.5, 3.0, 25.0])
 def test_a_runaway_body_is_cancelled_before_max_hold(most):
     """Renewal stops there, and the grace still lies inside."""
-    lost = run(term(10.0, most=most), START, 1000.0, answers=True)
+    lost = run(term(10.0, most=most), START, 1000.0, node_replies=True)
     assert lost is not None
     assert START < lost < START + most
     assert START + most - lost == pytest.approx(min(GRACE, 0.05 * most))

@@ -9,13 +9,13 @@ import pytest
 
 from redlock_async import ConfigurationError, FairLock, LockTimeout, QuorumUnavailable, Redlock, blocking, redlock
 from redlock_async.client import DefaultRedlock
-from redlock_async.locked import check_conflict, under
+from redlock_async.decorators import ACQUIRE, Decorator, check_conflict, run_under_lock
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
 class FakeLock:
-    """Records what is done with it; held by somebody else if `error` is given."""
+    """Records the calls that it gets; another client holds it if `error` is given."""
 
     def __init__(self, error=None):
         self.error = error
@@ -33,6 +33,13 @@ class FakeLock:
             raise self.error
         return self
 
+    async def try_acquire(self):
+        """A lease, or None."""
+        try:
+            return await self.acquire(wait=0)
+        except LockTimeout:
+            return None
+
     async def __aenter__(self):
         self.log.append("enter")
         return self
@@ -43,7 +50,7 @@ class FakeLock:
 
 def decorate(template, function, *, lock=None, on_conflict="wait"):
     """The function under a fake lock."""
-    return under(lock or FakeLock(), template, function, on_conflict)
+    return run_under_lock(Decorator(lock or FakeLock(), template, on_conflict), function)
 
 
 async def name_taken(template, function, *args, **kwargs):
@@ -165,7 +172,7 @@ async def generator(user_id):
 @pytest.mark.parametrize(
     ("function", "remedy"),
     [(function, r"async def.*redlock_async\.blocking") for function in (plain, lambda: None, 5, User, None)]
-    + [(generator, "put `async with"), (staticmethod(job), "below @staticmethod"), (classmethod(job), "below @class")],
+    + [(generator, "use `async with"), (staticmethod(job), "below @staticmethod"), (classmethod(job), "below @class")],
 )
 def test_only_coroutine_functions_can_be_decorated(function, remedy):
     """A lock of an event loop cannot guard what does not run on it; the message says what was given, and what to do."""
@@ -179,14 +186,15 @@ def test_what_is_wrong_with_a_decorator_is_told_where_it_is_made(client):
     """Not when it is called for the first time."""
     for template in ("", "x"):
         for options in ({"on_conflict": "skip", "wait": 5}, {"on_conflict": "raise", "wait": None}):
-            with pytest.raises(ConfigurationError, match=r"wait beside|must not be empty"):
+            with pytest.raises(ConfigurationError, match=r"wait cannot be|must not be empty"):
                 client.locked(template, **options)
-    for using in (client.semaphore, client.latch, client.once, partial(Redlock(NODES).fair, tttl=3), lambda: None):
+    misspelt = partial(Redlock(NODES).fair_lock, tttl=3)
+    for factory in (client.semaphore, client.latch, client.once, misspelt, lambda: None):
         with pytest.raises(ConfigurationError, match=r"called with a name alone|does not take"):
-            client.locked("x", using=using)
-    with pytest.raises(TypeError, match=r"no permits: .*partial\(redlock.semaphore, permits=4\)"):
+            client.locked("x", factory=factory)
+    with pytest.raises(TypeError, match=r"no option 'permits'.*partial\(redlock.semaphore, permits=4\)"):
         client.locked("x", permits=4)
-    client.locked("x", using=partial(client.semaphore, permits=4, count=2))
+    client.locked("x", factory=partial(client.semaphore, permits=4, count=2))
     for name in ("", 1, None):
         with pytest.raises(ConfigurationError, match="template of a lock's name"):
             client.once(name, every=60)
@@ -206,6 +214,7 @@ async def test_a_partial_is_a_coroutine_function_too():
 @pytest.mark.parametrize("conflict", ["Wait", "", None, True, 0, "skip ", ["skip"]])
 def test_a_conflict_s_answer_is_one_of_three(conflict):
     """Checked when decorating, before there is a function."""
+    assert set(ACQUIRE) == {"wait", "skip", "raise"}
     with pytest.raises(ConfigurationError, match="'wait', 'skip' or 'raise'"):
         check_conflict(conflict)
     with pytest.raises(ConfigurationError, match="on_conflict"):
@@ -216,7 +225,7 @@ def test_a_conflict_s_answer_is_one_of_three(conflict):
 @pytest.mark.parametrize("template", [job, functools.partial(job), b"x", 7, None, ["x"]])
 def test_without_a_name_the_decorator_says_what_to_write(client, template):
     """`@redlock.locked` alone would make the function a decorator, which nobody calls."""
-    with pytest.raises(ConfigurationError, match=r'a text, not .*: write @redlock.locked\("import:\{user_id\}"\)'):
+    with pytest.raises(ConfigurationError, match=r'a str, got .*: write @redlock.locked\("import:\{user_id\}"\)'):
         client.locked(template)
 
 
@@ -232,30 +241,40 @@ def test_decorating_with_the_global_client_reads_no_environment(monkeypatch):
     assert inspect.iscoroutinefunction(redlock.locked("import:{user_id}", ttl=30)(job))
 
 
+@pytest.mark.parametrize("client", [Redlock(NODES), redlock, blocking.Redlock(NODES), blocking.redlock])
+def test_a_decorator_is_not_an_answer(client):
+    """`if redlock.locked("x"):` looks like a question, so the error says how to ask it."""
+    for decorator in (client.locked("x"), client.locked("x", on_conflict="skip"), client.once("x", every=60)):
+        with pytest.raises(TypeError, match=r"'x'> is a decorator .*try_acquire\(\) or inspect\(\)"):
+            bool(decorator)
+
+
 # Other kinds of locks
 
 
-@pytest.mark.parametrize("using", ["fair", 5, Redlock(NODES).fair("x"), job])
-def test_what_makes_the_lock_is_checked_when_decorating(using):
+@pytest.mark.parametrize("factory", ["fair", 5, Redlock(NODES).fair_lock("x"), job])
+def test_what_makes_the_lock_is_checked_when_decorating(factory):
     """A lock instead of what makes one, a name, a coroutine function: as far as it shows without calling it."""
-    with pytest.raises(ConfigurationError, match=r"using is what makes a lock of a name, as redlock\.fair does"):
-        redlock.locked("x", using=using)
+    with pytest.raises(ConfigurationError, match=r"factory must make a lock from a name, as redlock\.fair_lock does"):
+        redlock.locked("x", factory=factory)
 
 
 def test_options_beside_what_makes_the_lock_are_refused():
     """They would be the plain lock's; the message names them, and how to give them."""
-    with pytest.raises(ConfigurationError, match=r"max_hold, ttl beside using.*functools\.partial"):
-        redlock.locked("x", using=redlock.fair, ttl=5, max_hold=60)
+    with pytest.raises(ConfigurationError, match=r"max_hold, ttl cannot be combined with factory.*functools\.partial"):
+        redlock.locked("x", factory=redlock.fair_lock, ttl=5, max_hold=60)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "using", [str, lambda name: Redlock(NODES).latch(name, count=1), lambda _: None, lambda name: {"name": name}]
+    "factory", [str, lambda name: Redlock(NODES).latch(name, count=1), lambda _: None, lambda name: {"name": name}]
 )
-async def test_what_is_no_lock_is_refused_when_it_is_made(using):
+async def test_what_is_no_lock_is_refused_when_it_is_made(factory):
     """A latch protects nothing; the message says what was made and what would do."""
-    locked = redlock.locked("import:{user_id}", using=using)(job)
-    with pytest.raises(ConfigurationError, match=r"using made .* of 'import:1': it must make a lock, as redlock\.fair"):
+    locked = redlock.locked("import:{user_id}", factory=factory)(job)
+    with pytest.raises(
+        ConfigurationError, match=r"factory returned .* for 'import:1': it must return a lock, as redlock\.fair_lock"
+    ):
         await locked(1)
 
 
@@ -266,14 +285,14 @@ async def test_what_makes_the_lock_is_given_the_name(monkeypatch):
 
     def fair(name):
         names.append(name)
-        return client.fair(name)
+        return client.fair_lock(name)
 
     async def acquire(self, wait=None):
         taken.append((type(self).__name__, self.names, wait))
         return FakeLock()
 
     monkeypatch.setattr(FairLock, "acquire", acquire)
-    locked = client.locked("import:{user_id}", using=fair, on_conflict="skip")(job)
+    locked = client.locked("import:{user_id}", factory=fair, on_conflict="skip")(job)
     await locked(1)
     await locked(2)
     assert names == ["import:1", "import:2"]
@@ -296,65 +315,68 @@ def any_client(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("using", "says"),
+    ("factory", "says"),
     [
         (lambda client: partial(client.semaphore, permits=0), "permits must be from 1"),
-        (lambda client: partial(client.semaphore, permits="2"), "permits is a whole number, not '2'"),
-        (lambda client: partial(client.semaphore, permits=2, count=3), "count must be from 1 to .* 2 permits, not 3"),
-        (lambda client: partial(client.fair, ttl=-1), "ttl must be from"),
-        (lambda client: partial(client.lock, reentrant=1), "reentrant is True or False"),
-        (lambda client: partial(client, ttl="x"), "ttl is a number of seconds"),
-        (lambda client: partial(client, permits=4), "gives permits to .*, which does not take that"),
-        (lambda client: partial(client.latch, count=2), "using made .*: it must make a lock, as redlock.fair"),
-        (lambda client: partial(client.once, every=20), "using made .*: it must make a lock, as redlock.fair"),
-        (lambda client: partial(client.semaphore, permit=2), r"gives permit to Redlock\.semaphore, .* but permits"),
-        (lambda client: partial(partial(client.fair, ttl=3), tll=3), r"using gives tll to Redlock\.fair"),
-        (lambda client: client.semaphore, r"Redlock\.semaphore cannot be \(missing .*'permits'\): give it the rest"),
+        (lambda client: partial(client.semaphore, permits="2"), "permits must be a whole number, got '2'"),
+        (lambda client: partial(client.semaphore, permits=2, count=3), "count must be from 1 to .* 2 permits, got 3"),
+        (lambda client: partial(client.fair_lock, ttl=-1), "ttl must be from"),
+        (lambda client: partial(client.lock, reentrant=1), "reentrant must be True or False"),
+        (lambda client: partial(client, ttl="x"), "ttl must be"),
+        (lambda client: partial(client, permits=4), "passes permits to .*, which does not take that"),
+        (lambda client: partial(client.latch, count=2), "factory returned .*: it must return a lock, as redlock.fair"),
+        (lambda client: partial(client.once, every=20), "factory returned .*: it must return a lock, as redlock.fair"),
+        (lambda client: partial(client.semaphore, permit=2), r"passes permit to Redlock\.semaphore, .* but permits"),
+        (lambda client: partial(partial(client.fair_lock, ttl=3), tll=3), r"factory passes tll to Redlock\.fair_lock"),
+        (lambda client: client.semaphore, r"Redlock\.semaphore cannot be \(missing .*'permits'\): supply the other"),
     ],
 )
-def test_what_makes_the_lock_is_tried_when_decorating(using, says, any_client):
+def test_what_makes_the_lock_is_tried_when_decorating(factory, says, any_client):
     """Where it is a client's own, which connects nothing; also before there are settings, and without reading any."""
     with pytest.raises(ConfigurationError, match=says) as caught:
-        any_client.locked("import:{user_id}", using=using(any_client))
+        any_client.locked("import:{user_id}", factory=factory(any_client))
     assert NODES[0].removeprefix("redis://") not in str(caught.value)
 
 
 def test_what_makes_a_good_lock_is_taken(any_client):
     """Of every kind, whatever the settings will be; the client that it is tried with stays as it is."""
     before = repr(any_client)
-    for using in (
-        any_client, any_client.lock, any_client.fair, any_client.write, partial(any_client.read, ttl=0.01, wait=3),
+    for factory in (
+        any_client, any_client.lock, any_client.fair_lock, any_client.write_lock,
+        partial(any_client.read_lock, ttl=0.01, wait=3),
         partial(any_client.semaphore, permits=4, count=4, fencing=False), partial(any_client.lock, reentrant=True),
     ):  # fmt: skip
-        any_client.locked("import:{user_id}", using=using)
+        any_client.locked("import:{user_id}", factory=factory)
     assert repr(any_client) == before
 
 
-@pytest.mark.parametrize("using", ["force_release", "inspect"])
-def test_what_would_do_something_is_not_tried(using, monkeypatch):
+@pytest.mark.parametrize("factory", ["force_release", "inspect"])
+def test_what_would_do_something_is_not_tried(factory, monkeypatch):
     """Of an operator's method, given by mistake."""
     called = []
-    monkeypatch.setattr(blocking.Redlock, using, lambda _, name: called.append(name))
-    blocking.Redlock(NODES).locked("x", using=getattr(blocking.Redlock(NODES), using))
+    monkeypatch.setattr(blocking.Redlock, factory, lambda _, name: called.append(name))
+    blocking.Redlock(NODES).locked("x", factory=getattr(blocking.Redlock(NODES), factory))
     assert called == []
 
 
 @pytest.mark.parametrize("on_conflict", ["skip", "raise"])
 def test_a_wait_is_refused_beside_an_answer_that_tries_once(on_conflict, any_client):
     """Given to another kind of lock as well as directly."""
-    for given in ({"wait": 3}, {"using": partial(any_client.fair, wait=3)}):
-        with pytest.raises(ConfigurationError, match=f"wait beside on_conflict='{on_conflict}', which tries once"):
+    for given in ({"wait": 3}, {"factory": partial(any_client.fair_lock, wait=3)}):
+        with pytest.raises(ConfigurationError, match=f"wait cannot be combined with on_conflict='{on_conflict}'"):
             any_client.locked("x", on_conflict=on_conflict, **given)
         any_client.locked("x", **given)
 
 
 def test_an_option_that_only_the_plain_lock_takes_is_not_to_be_given_to_another(any_client):
     """The remedy is one that works."""
-    with pytest.raises(ConfigurationError, match=r"^reentrant beside using, .*: leave out reentrant, which o") as one:
-        any_client.locked("x", using=any_client.fair, reentrant=True)
+    with pytest.raises(
+        ConfigurationError, match=r"^reentrant cannot be combined with.*: leave out reentrant, which o"
+    ) as one:
+        any_client.locked("x", factory=any_client.fair_lock, reentrant=True)
     assert "partial" not in str(one.value)
-    with pytest.raises(ConfigurationError, match=r"^reentrant, ttl beside using.*partial\(.*ttl=30\); leave out"):
-        any_client.locked("x", using=any_client.fair, reentrant=True, ttl=3)
+    with pytest.raises(ConfigurationError, match=r"^reentrant, ttl cannot be combined.*partial\(.*ttl=30\); leave out"):
+        any_client.locked("x", factory=any_client.fair_lock, reentrant=True, ttl=3)
 
 
 # Calling

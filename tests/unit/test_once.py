@@ -5,17 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from redlock_async import ConfigurationError, Lease, LockTimeout, Once, QuorumUnavailable, Redlock, blocking, redlock
-from redlock_async._settings import LONGEST_TTL, Options
-from redlock_async.once import Terms
+from redlock_async import ConfigurationError, Lease, Once, QuorumUnavailable, Redlock, blocking, redlock
+from redlock_async._rules.settings import Options
+from redlock_async.once import LONGEST_PERIOD, PeriodOptions
 
 NODES = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
-GIVEN = {"hold": None, "retry_failed": False, "ttl": None, "fencing": None, "max_hold": None}
 
 
 def options(of=10.0, **given):
     """The options of the lock that a client with that ttl makes."""
-    return Terms.checked(**GIVEN | given).of(Options(ttl=of, wait=10.0, fencing=True), 0.01)
+    return PeriodOptions(**given).of(Options(ttl=of, wait=10.0, fencing=True), 0.01)
 
 
 async def job(tenant):
@@ -25,9 +24,9 @@ async def job(tenant):
 
 def test_nine_tenths_of_the_period_are_held():
     """And another part where that is said."""
-    assert options(every=60).hold_at_least == pytest.approx(54)
-    assert options(every=timedelta(days=1)).hold_at_least == pytest.approx(0.9 * 86_400)
-    assert options(every=60, hold=timedelta(seconds=5)).hold_at_least == 5
+    assert options(every=60).min_hold == pytest.approx(54)
+    assert options(every=timedelta(days=1)).min_hold == pytest.approx(0.9 * 86_400)
+    assert options(every=60, hold=timedelta(seconds=5)).min_hold == 5
 
 
 def test_it_tries_once():
@@ -48,12 +47,12 @@ def test_every_option_arrives():
     """None is dropped on the way."""
     made = options(every=60, hold=30, retry_failed=True, ttl=20, fencing=False, max_hold=25)
     assert made == Options(
-        ttl=20.0, wait=0.0, fencing=False, max_hold=25.0, hold_at_least=30.0, retry_failed=True, renew=True
+        ttl=20.0, wait=0.0, fencing=False, max_hold=25.0, min_hold=30.0, retry_failed=True, renew=True
     )
     assert not options(every=60).retry_failed
 
 
-@pytest.mark.parametrize("every", [0, 0.999, -1, LONGEST_TTL + 1, float("inf"), "60", None, timedelta(0), True])
+@pytest.mark.parametrize("every", [0, 0.999, -1, LONGEST_PERIOD + 1, float("inf"), "60", None, timedelta(0), True])
 def test_a_period_is_from_a_second_to_a_year(every):
     """Shorter is a loop, and longer nothing that a lock's expiry should be trusted with."""
     with pytest.raises(ConfigurationError, match="every"):
@@ -104,16 +103,17 @@ async def test_by_hand_the_name_is_whole():
 def test_a_name_that_is_no_text_is_told_how_to_write_once(client, name):
     """Not `locked`."""
     with pytest.raises(
-        ConfigurationError, match=r'is a text, not .*: write @redlock\.once\("report:\{tenant\}", every='
+        ConfigurationError, match=r'must be a str, got .*: write @redlock\.once\("report:\{tenant\}", every='
     ):
         client.once(name, every=60)
 
 
 class Fake:
-    """A lock that answers that."""
+    """A lock whose `try_acquire` returns that lease or raises that error."""
 
-    def __init__(self, answer):
-        self.answer = answer
+    def __init__(self, lease=None, error=None):
+        self.lease = lease
+        self.error = error
         self.name = None
 
     def __call__(self, name):
@@ -121,20 +121,17 @@ class Fake:
         self.name = name
         return self
 
-    async def acquire(self, wait):
-        """What `try_acquire` is made of."""
-        assert wait == 0
-        raise self.answer
-
     async def try_acquire(self):
         """A lease or None."""
-        return self.answer
+        if self.error is not None:
+            raise self.error
+        return self.lease
 
 
 @pytest.mark.asyncio
 async def test_names_are_filled_in_with_the_arguments():
     """A brace that is written twice is a brace, in both forms."""
-    fake = Fake(LockTimeout("held"))
+    fake = Fake(None)
     assert await Once(fake, "report:{tenant}:{{x}}")(job)("acme") is None
     assert fake.name == "report:acme:{x}"
     lease = object.__new__(Lease)
@@ -148,4 +145,4 @@ async def test_names_are_filled_in_with_the_arguments():
 async def test_an_outage_is_never_skipped():
     """'It is another's turn' would be a lie, and nobody would run it."""
     with pytest.raises(QuorumUnavailable):
-        await Once(Fake(QuorumUnavailable("down")), "x")(job)("acme")
+        await Once(Fake(error=QuorumUnavailable("down")), "x")(job)("acme")

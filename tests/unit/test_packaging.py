@@ -35,7 +35,7 @@ def of_group(name):
 
 def test_each_group_has_an_extra():
     """`pip install --group` and `pip install .[extra]` know the same names."""
-    assert set(GROUPS) == {"docs", "test", "lint", "dev"}
+    assert set(GROUPS) == {"docs", "test", "lint", "matrix", "release", "dev"}
     assert set(GROUPS) <= set(EXTRAS)
 
 

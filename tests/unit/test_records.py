@@ -1,4 +1,4 @@
-"""What nodes' answers about a name amount to: every mix of votes, and which names a pattern means."""
+"""Records from the nodes' replies about a name: every mix of votes, and the names that a pattern matches."""
 
 import math
 from itertools import product
@@ -6,47 +6,47 @@ from itertools import product
 import pytest
 
 from redlock_async import ConfigurationError
-from redlock_async._keys import Keys
-from redlock_async._listing import Pattern
-from redlock_async._records import Context, LockRecord, Panel, Seen, confirmed, joined
+from redlock_async._admin.listing import Pattern
+from redlock_async._admin.records import LockRecord, NameState, QuorumView, StoredKey, confirmed, merge_names
+from redlock_async._rules.keys import Keys
 
 MINE, THEIRS = b"0" * 32 + b":me", b"1" * 32 + b":them"
 
 
 def panel(nodes, answering=None):
-    """That many nodes, of which so many answer."""
+    """Return the view of that many nodes, of which `answering` reply."""
     labels = [f"node-{number}" for number in range(nodes if answering is None else answering)]
-    return Panel(labels, nodes, nodes // 2 + 1)
+    return QuorumView(labels, nodes, nodes // 2 + 1)
 
 
 @pytest.mark.parametrize("nodes", range(1, 6))
-def test_every_mix_of_answers_names_each_holder_with_its_votes(nodes):
-    """Held is who a majority of all names, and never two at once."""
+def test_every_mix_of_replies_gives_each_holder_its_votes(nodes):
+    """A holder on a majority of all nodes is held, and there are never two."""
     for values in product((None, MINE, THEIRS), repeat=nodes):
-        answers = [None if value is None else Seen(value, 5.0, 7) for value in values]
-        records = panel(nodes).of_name("x", answers, [Context()] * nodes)
+        answers = [None if value is None else StoredKey(value, 5.0, 7) for value in values]
+        records = panel(nodes).of_name("x", answers, [NameState()] * nodes)
         assert {each.token: each.votes for each in records} == {
             token.decode(): values.count(token) for token in set(values) - {None}
         }
         for each in records:
             assert each.state == ("held" if each.votes > nodes // 2 else "partial")
-            assert len(each.on) == each.votes
+            assert len(each.node_labels) == each.votes
             assert each.fence == (7 if each.held else None)
         assert sum(each.held for each in records) <= 1
 
 
-def test_what_is_left_is_told_by_the_last_node_that_is_needed():
-    """The others may run out earlier, or be there longer."""
-    answers = [Seen(MINE, left, None) for left in (1.0, 9.0, 5.0, math.inf, 3.0)]
-    (record,) = panel(5).of_name("x", answers, [Context()] * 5)
+def test_the_time_left_is_that_of_the_last_node_of_the_quorum():
+    """Other nodes may expire it earlier or later."""
+    answers = [StoredKey(MINE, left, None) for left in (1.0, 9.0, 5.0, math.inf, 3.0)]
+    (record,) = panel(5).of_name("x", answers, [NameState()] * 5)
     assert record.remaining == 5.0
 
 
 @pytest.mark.parametrize(("silent", "state"), [(0, "orphan"), (1, "orphan"), (2, "partial"), (3, "partial")])
-def test_only_what_silent_nodes_cannot_make_up_for_is_an_orphan(silent, state):
-    """One vote of five; and it must have been there both times."""
+def test_only_a_leftover_that_silent_nodes_cannot_complete_is_an_orphan(silent, state):
+    """One vote of five, which must have been seen both times."""
     seen = panel(5, 5 - silent).of_name(
-        "x", [Seen(MINE, 5.0, None)] + [None] * (4 - silent), [Context()] * (5 - silent)
+        "x", [StoredKey(MINE, 5.0, None)] + [None] * (4 - silent), [NameState()] * (5 - silent)
     )
     (record,) = confirmed(seen, seen, silent)
     assert record.state == state
@@ -54,10 +54,14 @@ def test_only_what_silent_nodes_cannot_make_up_for_is_an_orphan(silent, state):
     assert other.state == "partial"
 
 
-def test_a_reader_is_held_where_it_is_among_the_readers():
-    """Each by itself, whatever the lock key says of all of them."""
-    contexts = [Context(readers={MINE: 4.0, THEIRS: 2.0}), Context(readers={MINE: 4.0}), Context(readers={MINE: 3.0})]
-    answers = [Seen(b"0" * 32 + b":readers", 9.0, 3)] * 3
+def test_a_reader_is_held_by_its_entry_among_the_readers():
+    """Each reader separately, whatever the value of the lock key."""
+    contexts = [
+        NameState(readers={MINE: 4.0, THEIRS: 2.0}),
+        NameState(readers={MINE: 4.0}),
+        NameState(readers={MINE: 3.0}),
+    ]
+    answers = [StoredKey(b"0" * 32 + b":readers", 9.0, 3)] * 3
     records = {each.owner: each for each in panel(3).of_name("x", answers, contexts)}
     assert {owner: (each.kind, each.state, each.votes) for owner, each in records.items()} == {
         "me": ("read", "held", 3),
@@ -65,27 +69,27 @@ def test_a_reader_is_held_where_it_is_among_the_readers():
     }
 
 
-def test_who_waits_is_told_even_where_nobody_holds():
-    """A queue whose head has died is an incident, too."""
-    contexts = [Context(queue=(MINE, THEIRS), fair=True), Context(queue=(MINE,), fair=True), Context()]
+def test_waiters_are_reported_even_without_a_holder():
+    """A queue whose first waiter has died is an incident, too."""
+    contexts = [NameState(queue=(MINE, THEIRS), fair=True), NameState(queue=(MINE,), fair=True), NameState()]
     (record,) = panel(3).of_name("x", [None] * 3, contexts)
     assert (record.kind, record.state, record.waiting) == ("fair", "waiting", ("me", "them"))
 
 
-def test_a_latch_is_as_open_as_any_node_says():
-    """Events do not become unhappened."""
-    contexts = [Context(latch=(3, 1, False, 9.0)), Context(latch=(3, 2, False, 9.0)), Context()]
+def test_a_latch_is_as_open_as_any_node_reports():
+    """Events cannot be undone."""
+    contexts = [NameState(latch=(3, 1, False, 9.0)), NameState(latch=(3, 2, False, 9.0)), NameState()]
     (record,) = panel(3).of_name("x", [None] * 3, contexts)
-    assert (record.kind, record.state, record.missing, record.votes) == ("latch", "closed", 1, 2)
-    contexts[2] = Context(latch=(3, 0, True, 9.0))
+    assert (record.kind, record.state, record.events_remaining, record.votes) == ("latch", "closed", 1, 2)
+    contexts[2] = NameState(latch=(3, 0, True, 9.0))
     (record,) = panel(3).of_name("x", [None] * 3, contexts)
-    assert (record.state, record.missing) == ("open", 0)
+    assert (record.state, record.events_remaining) == ("open", 0)
 
 
 def test_names_of_one_token_belong_together():
-    """They were taken at once."""
+    """They were acquired together."""
     records = [LockRecord(name, "lock", "held", 3, 3, 2, token=MINE.decode()) for name in ("a", "b")]
-    assert [each.names for each in joined(records)] == [("a", "b"), ("a", "b")]
+    assert [each.names for each in merge_names(records)] == [("a", "b"), ("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ def test_names_of_one_token_belong_together():
         ("a.c*", ["a.c"], ["abc"]),
     ],
 )
-def test_patterns_mean_what_they_mean_to_the_servers(pattern, covered, others):
+def test_patterns_match_as_on_the_servers(pattern, covered, others):
     """As in KEYS and SCAN."""
     meant = Pattern(Keys(""), pattern)
     assert meant.name is None
@@ -114,17 +118,17 @@ def test_patterns_mean_what_they_mean_to_the_servers(pattern, covered, others):
 
 @pytest.mark.parametrize(("pattern", "name"), [("orders:42", "orders:42"), (r"a\*b\[\\", r"a*b[" + "\\"), ("ä", "ä")])
 def test_a_pattern_without_a_wildcard_is_a_name(pattern, name):
-    """It is looked up, and nothing is searched through."""
+    """It is looked up without a scan."""
     assert Pattern(Keys(""), pattern).name == name
 
 
 @pytest.mark.parametrize("pattern", ["", "redlock-async:*", "[a", 5, None, "x" * 5000])
-def test_what_cannot_be_a_pattern_is_refused(pattern):
+def test_an_invalid_pattern_is_rejected(pattern):
     """Instead of finding nothing."""
     with pytest.raises(ConfigurationError):
         Pattern(Keys(""), pattern)
 
 
-def test_the_namespace_is_no_pattern():
-    """Its signs stand for themselves."""
+def test_the_namespace_is_not_a_pattern():
+    """Its characters match themselves."""
     assert Pattern(Keys("a*[b]:"), "x*").of_keys[0] == rb"a\*\[b\]:x*"

@@ -1,4 +1,4 @@
-"""The library, unchanged, in simulated time against simulated masters that run its own Lua."""
+"""The unchanged library in simulated time, with simulated nodes that run its own Lua scripts."""
 
 from redlock_async.testing.simulation._simulation import Simulation as Simulation
 from redlock_async.testing.simulation._simulation import lan as lan

@@ -1,7 +1,6 @@
-"""The commands on keys, the only ones a script may call: here those on any key and on strings. No sessions.
+"""The commands for any key and for strings. Scripts may call only these and those in _containers.py. No sessions.
 
-What a command answers and when it counts as a change is the server's: tests/simulation/test_fidelity.py compares both
-with a real one.
+Replies and change notifications are those of a real server: tests/simulation/test_fidelity.py compares both.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from ._containers import CONTAINERS
-from ._resp import OK, SYNTAX, Refused, Reply, Status, integer
+from ._resp import OK, SYNTAX, ErrorReply, Reply, Status, integer
 from ._store import NAMES, Store
 from ._table import ALL, Arguments, Table
 
-FAR = 1 << 63
+TOO_FAR = 1 << 63
 
 COMMANDS = Table(CONTAINERS)
 
@@ -24,7 +23,7 @@ COMMANDS = Table(CONTAINERS)
 @COMMANDS.reading(b"PING", -1, None)
 def ping(_store: Store, arguments: Arguments) -> Reply:
     if len(arguments) > 2:  # noqa: PLR2004 - PING message
-        raise Refused(b"ERR wrong number of arguments for 'ping' command")
+        raise ErrorReply(b"ERR wrong number of arguments for 'ping' command")
     return arguments[1] if len(arguments) > 1 else Status(b"PONG")
 
 
@@ -57,8 +56,8 @@ def pttl(store: Store, arguments: Arguments) -> Reply:
 @COMMANDS.writing(b"PEXPIRE", 3)
 def pexpire(store: Store, arguments: Arguments) -> Reply:
     key, ttl = arguments[1], integer(arguments[2])
-    if ttl >= FAR - store.now:
-        raise Refused(b"ERR invalid expire time in 'pexpire' command")
+    if ttl >= TOO_FAR - store.now:
+        raise ErrorReply(b"ERR invalid expire time in 'pexpire' command")
     if store.find(key) is None:
         return 0
     if ttl <= 0:
@@ -88,7 +87,7 @@ def keys(store: Store, arguments: Arguments) -> Reply:
 
 @COMMANDS.reading(b"DBSIZE", 1, None)
 def dbsize(store: Store, _arguments: Arguments) -> Reply:
-    return len(store.values)  # the server, too, counts what it has not yet noticed to be over
+    return len(store.values)  # a real server also counts expired keys that it has not deleted yet
 
 
 @COMMANDS.writing(b"FLUSHALL", -1)
@@ -100,7 +99,7 @@ def flush(store: Store, arguments: Arguments) -> Reply:
         case [option] if option.upper() in {b"SYNC", b"ASYNC"}:
             pass
         case _:
-            raise Refused(SYNTAX)
+            raise ErrorReply(SYNTAX)
     store.flush()
     return OK
 
@@ -111,6 +110,16 @@ def flush(store: Store, arguments: Arguments) -> Reply:
 @COMMANDS.reading(b"GET", 2)
 def get(store: Store, arguments: Arguments) -> Reply:
     return store.string(arguments[1])
+
+
+@COMMANDS.reading(b"GETRANGE", 4)
+def getrange(store: Store, arguments: Arguments) -> Reply:
+    first, last = map(integer, arguments[2:])
+    value = store.string(arguments[1]) or b""
+    if last < first < 0:
+        return b""
+    first, last = (max(at + len(value), 0) if at < 0 else at for at in (first, last))
+    return value[first : last + 1]
 
 
 @COMMANDS.writing(b"SET", -3, needs_memory=True)
@@ -136,7 +145,7 @@ def _options_of_set(store: Store, arguments: Arguments) -> tuple[frozenset[bytes
     match arguments[3:]:
         case []:
             return NO_OPTIONS, None
-        case [b"PX", millis]:  # Redlock's own forms
+        case [b"PX", millis]:  # the forms that the library uses
             return NO_OPTIONS, _deadline(store, millis, 1)
         case [b"NX", b"PX", millis]:
             return NX_ONLY, _deadline(store, millis, 1)
@@ -150,16 +159,16 @@ def _options_of_set(store: Store, arguments: Arguments) -> tuple[frozenset[bytes
         elif option in {b"NX", b"XX", b"GET", b"KEEPTTL"}:
             options.add(option)
         else:
-            raise Refused(SYNTAX)
+            raise ErrorReply(SYNTAX)
     if options >= {b"NX", b"XX"} or (given and b"KEEPTTL" in options):
-        raise Refused(SYNTAX)
+        raise ErrorReply(SYNTAX)
     return frozenset(options), _deadline(store, *given) if given else None
 
 
 def _deadline(store: Store, ttl: bytes, unit: int) -> int:
     millis = integer(ttl) * unit
-    if not 0 < millis < FAR - store.now:
-        raise Refused(b"ERR invalid expire time in 'set' command")
+    if not 0 < millis < TOO_FAR - store.now:
+        raise ErrorReply(b"ERR invalid expire time in 'set' command")
     return store.now + millis
 
 
@@ -175,8 +184,8 @@ def incrby(store: Store, arguments: Arguments) -> Reply:
     key, by = arguments[1], integer(arguments[2])
     before = store.string(key)
     number = by if before is None else integer(before) + by
-    if not -FAR <= number < FAR:
-        raise Refused(b"ERR increment or decrement would overflow")
+    if not -TOO_FAR <= number < TOO_FAR:
+        raise ErrorReply(b"ERR increment or decrement would overflow")
     store.values[key] = b"%d" % number
     store.changed(key)
     return number
@@ -200,10 +209,10 @@ def delex(store: Store, arguments: Arguments) -> Reply:
             equal = True
         case [option, wanted] if option.upper() == b"IFEQ":
             if value is not None and type(value) is not bytes:
-                raise Refused(b"ERR Key should be of string type if conditions are specified")
+                raise ErrorReply(b"ERR Key should be of string type if conditions are specified")
             equal = value == wanted
         case _:
-            raise Refused(SYNTAX)
+            raise ErrorReply(SYNTAX)
     if value is None or not equal:
         return 0
     store.delete(key)

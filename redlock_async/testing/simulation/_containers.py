@@ -1,11 +1,11 @@
-"""The commands on hashes, sets and sorted sets."""
+"""The commands for hashes, sets and sorted sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ._resp import SYNTAX, WRONG_TYPE, Members, Refused, Reply, Scored, integer, real
+from ._resp import SYNTAX, WRONG_TYPE, ErrorReply, Members, Pairs, Reply, Scored, integer, real
 from ._store import Hash, Set, SortedSet, Store
 from ._table import Arguments, Table
 
@@ -18,7 +18,7 @@ def _container(store: Store, key: bytes, kind: type[Container]) -> Container | N
     value = store.find(key)
     if value is None or isinstance(value, kind):
         return value
-    raise Refused(WRONG_TYPE)
+    raise ErrorReply(WRONG_TYPE)
 
 
 def _or_new(store: Store, key: bytes, kind: type[Container]) -> Container:
@@ -29,7 +29,7 @@ def _or_new(store: Store, key: bytes, kind: type[Container]) -> Container:
 
 
 def _remove(store: Store, key: bytes, container: Container | None, members: Sequence[bytes]) -> int:
-    """How many of them were there; an empty container is no key any more."""
+    """Remove members and return how many existed. An empty container is deleted."""
     if not container:
         return 0
     removed = 0
@@ -47,7 +47,7 @@ def _remove(store: Store, key: bytes, container: Container | None, members: Sequ
 @CONTAINERS.writing(b"HSET", -4, needs_memory=True)
 def hset(store: Store, arguments: Arguments) -> Reply:
     if len(arguments) % 2:
-        raise Refused(b"ERR wrong number of arguments for 'hset' command")
+        raise ErrorReply(b"ERR wrong number of arguments for 'hset' command")
     fields = _or_new(store, arguments[1], Hash)
     before = len(fields)
     fields.update(zip(arguments[2::2], arguments[3::2], strict=True))
@@ -69,6 +69,11 @@ def hsetnx(store: Store, arguments: Arguments) -> Reply:
 def hget(store: Store, arguments: Arguments) -> Reply:
     fields = _container(store, arguments[1], Hash)
     return None if fields is None else fields.get(arguments[2])
+
+
+@CONTAINERS.reading(b"HGETALL", 2)
+def hgetall(store: Store, arguments: Arguments) -> Reply:
+    return Pairs(_container(store, arguments[1], Hash) or {})
 
 
 @CONTAINERS.reading(b"HEXISTS", 3)
@@ -105,11 +110,11 @@ def zadd(store: Store, arguments: Arguments) -> Reply:
     pairs = arguments[2 + len(options) :]
     only_new, only_old, adding = b"NX" in options, b"XX" in options, b"INCR" in options
     if not pairs or len(pairs) % 2:
-        raise Refused(SYNTAX)
+        raise ErrorReply(SYNTAX)
     if only_new and only_old:
-        raise Refused(b"ERR XX and NX options at the same time are not compatible")
+        raise ErrorReply(b"ERR XX and NX options at the same time are not compatible")
     if adding and len(pairs) > 2:  # noqa: PLR2004 - one pair
-        raise Refused(b"ERR INCR option supports a single increment-element pair")
+        raise ErrorReply(b"ERR INCR option supports a single increment-element pair")
     scores = [real(score) for score in pairs[::2]]
     members = _container(store, key, SortedSet) if only_old else _or_new(store, key, SortedSet)
     if members is None:
@@ -122,7 +127,7 @@ def zadd(store: Store, arguments: Arguments) -> Reply:
             continue
         score = given + before if adding and before is not None else given
         if score != score:  # noqa: PLR0124 - inf - inf
-            raise Refused(b"ERR resulting score is not a number (NaN)")
+            raise ErrorReply(b"ERR resulting score is not a number (NaN)")
         added += before is None
         changes += score != before
         members[member] = score
@@ -159,7 +164,7 @@ def zrange(store: Store, arguments: Arguments) -> Reply:
         case [option] if option.upper() == b"WITHSCORES":
             scores = True
         case _:
-            raise Refused(SYNTAX)
+            raise ErrorReply(SYNTAX)
     start, stop = integer(arguments[2]), integer(arguments[3])
     members = _container(store, arguments[1], SortedSet)
     if not members:
@@ -186,6 +191,6 @@ def zremrangebyscore(store: Store, arguments: Arguments) -> Reply:
 
 
 def _bound(argument: bytes) -> tuple[float, bool]:
-    """A bound, and whether it is itself left out."""
+    """The bound, and whether it is exclusive."""
     excluded = argument.startswith(b"(")
     return real(argument[1:] if excluded else argument, b"ERR min or max is not a float"), excluded

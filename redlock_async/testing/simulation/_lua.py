@@ -1,7 +1,7 @@
-"""Scripts in Lua 5.1, as the server runs them: one runtime for the process, each source compiled once.
+"""Runs scripts in Lua 5.1, as a real server does: one runtime per process, each source compiled once.
 
-The only module that imports lupa, and only when the first script arrives. It knows no keys and no sessions: a script
-calls whatever it is given as the server.
+Only this module imports lupa, when the first script arrives. It knows no keys and no sessions: the commands of a script
+go to a function that the caller provides.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import cache, lru_cache
 from hashlib import sha1
 from typing import Any
 
-from ._resp import NOT_AN_INTEGER, OK, Refused, Reply, Scored, Status, number_text
+from ._resp import NOT_AN_INTEGER, OK, ErrorReply, Pairs, Reply, Scored, Status, number_text
 
-Server = Callable[[Sequence[bytes]], Reply]
-"""Carries out a command of a script, or raises Refused."""
+Execute = Callable[[Sequence[bytes]], Reply]
+"""Executes a command of a script, or raises ErrorReply."""
 
-LEAST = -(1 << 63)
+MIN_INTEGER = -(1 << 63)
 
-FAILURES_KEPT = 256
-"""Scripts that may have failed before what they leave behind is collected."""
+FAILURES_BEFORE_COLLECTION = 256
+"""Script failures after which Lua's garbage collector runs."""
 
 SANDBOX = rb"""
 local redis = {call = python.as_function(python_call), pcall = python.as_function(python_pcall)}
@@ -29,7 +29,7 @@ function redis.error_reply(text)
   return {err = text:find(' ') and text or 'ERR ' .. text}
 end
 
--- Lua's own pcall is not among the globals: what it makes of an error of redis.call is not modelled.
+-- Lua's own pcall is not among the globals: how it treats an error of redis.call is not modelled.
 local known = setmetatable({redis = redis, server = redis}, {
   __index = function(_, name)
     error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
@@ -39,15 +39,15 @@ for _, name in ipairs({
   'assert', 'error', 'ipairs', 'math', 'next', 'pairs', 'rawequal', 'rawget', 'select', 'string', 'table', 'tonumber',
   'tostring', 'type', 'unpack',
 }) do known[name] = _G[name] end
--- Empty itself, so that no script can change what the next one finds.
+-- It stays empty, so that no script can change the globals of the next one.
 local globals = setmetatable({}, {
   __index = known,
   __newindex = function() error('Attempt to modify a readonly table', 2) end,
 })
 
 local function compile(source)
-  local chunk, complaint = loadstring(source, '@user_script')
-  return chunk and setfenv(chunk, globals), complaint
+  local chunk, message = loadstring(source, '@user_script')
+  return chunk and setfenv(chunk, globals), message
 end
 
 local function where(cause)
@@ -80,7 +80,7 @@ return compile, run
 
 
 class Script:
-    """A source, compiled."""
+    """A compiled script."""
 
     __slots__ = ("chunk", "sha")
 
@@ -91,17 +91,17 @@ class Script:
 
 @lru_cache(maxsize=1024)
 def compiled(source: bytes) -> Script:
-    """The script of that source; Refused if it is not Lua."""
-    chunk, complaint = _lua().compile(source)
+    """Compile a script. Raises ErrorReply if it is not valid Lua."""
+    chunk, message = _lua().compile(source)
     if chunk is None:
-        raise Refused(b"ERR Error compiling script (new function): " + complaint)
+        raise ErrorReply(b"ERR Error compiling script (new function): " + message)
     return Script(source, chunk)
 
 
-def run(script: Script, keys: int, arguments: Sequence[bytes], server: Server) -> Reply:
-    """Carry out a script on that server; the first so many arguments are its keys."""
+def run(script: Script, keys: int, arguments: Sequence[bytes], execute: Execute) -> Reply:
+    """Run a script. The first `keys` arguments are its keys, and `execute` runs its commands."""
     lua = _lua()
-    lua.server = server
+    lua.execute = execute
     done, result = lua.run(script.chunk, keys, *arguments)
     if not done:
         raise lua.failure(result)
@@ -114,15 +114,15 @@ def _lua() -> Lua:
 
 
 class Lua:
-    """The runtime, and what crosses its border in both directions."""
+    """The Lua runtime, and the conversion of values in both directions."""
 
     def __init__(self) -> None:
         try:
-            from lupa import lua51  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
+            from lupa import lua51  # type: ignore[import-untyped]  # noqa: PLC0415 - an optional dependency
         except ImportError:
             msg = "the simulation runs the library's own Lua and needs lupa: pip install 'redlock-async[simulation]'"
             raise ImportError(msg) from None
-        runtime_of: Any = lua51.LuaRuntime  # its stubs know no encoding=None, which keeps strings as bytes
+        runtime_of: Any = lua51.LuaRuntime  # its stubs lack encoding=None, which keeps strings as bytes
         runtime = runtime_of(encoding=None)
         runtime.globals()[b"python_call"] = self._call
         runtime.globals()[b"python_pcall"] = self._pcall
@@ -131,25 +131,25 @@ class Lua:
         self._type = lua51.lua_type
         self._collect = runtime.globals()[b"collectgarbage"]
         self._failures = 0
-        self.server: Server
-        """Whose script is running."""
+        self.execute: Execute
+        """Runs the commands of the current script."""
 
     # From Lua: a command
 
     def _call(self, *words: Any) -> object:
-        reply = self.server([word if type(word) is bytes else argument(word) for word in words])
+        reply = self.execute([word if type(word) is bytes else argument(word) for word in words])
         if type(reply) is bytes or type(reply) is int:
             return reply
-        return self._shown(reply)
+        return self._to_lua(reply)
 
     def _pcall(self, *words: Any) -> object:
         try:
             return self._call(*words)
-        except Refused as refused:
-            return self._table({b"err": refused.text})
+        except ErrorReply as exc:
+            return self._table({b"err": exc.text})
 
-    def _shown(self, reply: Reply) -> object:  # noqa: PLR0911 - one for each kind
-        """A reply as a script sees it, which speaks RESP2."""
+    def _to_lua(self, reply: Reply) -> object:  # noqa: PLR0911 - one return per kind of reply
+        """Convert a reply to the Lua value that a script sees, which is that of RESP2."""
         if reply is None:
             return False
         if reply is OK:
@@ -157,35 +157,37 @@ class Lua:
         match reply:
             case Status():
                 return self._table({b"ok": bytes(reply)})
+            case Pairs():
+                return self._table([self._to_lua(item) for pair in reply.items() for item in pair])
             case Scored():
                 return self._table(reply.flat())
             case list():
-                return self._table([part if type(part) is bytes else self._shown(part) for part in reply])
+                return self._table([part if type(part) is bytes else self._to_lua(part) for part in reply])
             case float():
                 return number_text(reply)
         return reply
 
     # To the client: a result
 
-    def reply(self, result: Any) -> Reply:  # noqa: PLR0911 - one for each type
-        """What the caller is answered."""
+    def reply(self, result: Any) -> Reply:  # noqa: PLR0911 - one return per type
+        """Convert the result of a script to a reply."""
         if type(result) is bytes:
             return result
         if type(result) is int:
-            return max(result, LEAST)
+            return max(result, MIN_INTEGER)
         if result is None or result is False:
             return None
         if result is True:
             return 1
         if isinstance(result, float):
-            return int(result) if abs(result) < -LEAST else LEAST
+            return int(result) if abs(result) < -MIN_INTEGER else MIN_INTEGER
         if self._type(result) != "table":
             return None
         return self._reply_of(result)
 
     def _reply_of(self, table: Any) -> Reply:
         if isinstance(err := table[b"err"], bytes):
-            raise Refused(err)
+            raise ErrorReply(err)
         if isinstance(ok := table[b"ok"], bytes):
             return Status(ok)
         parts: list[Reply] = []
@@ -195,39 +197,39 @@ class Lua:
         return parts
 
     def failure(self, problem: Any) -> Exception:
-        """What stopped a script, and in which line."""
+        """Return the exception for a script that failed, with the line."""
         cause, line = problem[1], problem[2]
-        if isinstance(cause, Refused):
+        if isinstance(cause, ErrorReply):
             text = cause.text
-            # Lua keeps the exception until it collects, which it does not know to be urgent.
+            # Lua keeps the exception until it collects garbage, and does not know how much memory that holds.
             cause.__traceback__ = None
             self._failures += 1
-            if self._failures % FAILURES_KEPT == 0:
+            if self._failures % FAILURES_BEFORE_COLLECTION == 0:
                 self._collect()
         elif isinstance(cause, Exception):
-            return cause  # a mistake of the simulation's own
+            return cause  # a bug in the simulation
         elif self._type(cause) == "table":
             text = cause[b"err"] or b"ERR unknown error"
         else:
             text = b"ERR %b" % cause
-        return Refused(b"%b script: on @user_script:%d." % (text, line))
+        return ErrorReply(b"%b script: on @user_script:%d." % (text, line))
 
 
 def argument(word: object) -> bytes:
-    """An argument of redis.call that is no string."""
+    """Convert an argument of redis.call that is not a string."""
     if isinstance(word, (int, float)) and not isinstance(word, bool):
         return number_text(word)
-    raise Refused(b"ERR Command arguments must be strings or integers")
+    raise ErrorReply(b"ERR Command arguments must be strings or integers")
 
 
 def key_count(argument: bytes, given: int) -> int:
-    """How many of an EVAL's so many arguments are keys."""
+    """Parse the number of keys of an EVAL with `given` arguments."""
     try:
         count = int(argument)
     except ValueError:
-        raise Refused(NOT_AN_INTEGER) from None
+        raise ErrorReply(NOT_AN_INTEGER) from None
     if count > given:
-        raise Refused(b"ERR Number of keys can't be greater than number of args")
+        raise ErrorReply(b"ERR Number of keys can't be greater than number of args")
     if count < 0:
-        raise Refused(b"ERR Number of keys can't be negative")
+        raise ErrorReply(b"ERR Number of keys can't be negative")
     return count

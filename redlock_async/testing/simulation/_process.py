@@ -1,4 +1,4 @@
-"""A process of the simulation: a coroutine function as `asyncio.run` would run it, on clocks of its own."""
+"""A simulated process: a coroutine function, run as `asyncio.run` would, on its own clocks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from ._machine import Machine
 from ._network import Address, Network
-from ._time import WALL, Clock, Loop, SimulationError, Surroundings
+from ._time import WALL, Clock, Loop, SavedLoopState, SimulationError
 
 STEP = 2e-6
-"""Seconds that a step of an event loop takes: whoever only spins lets time pass, too."""
+"""Seconds that one step of an event loop takes, so that time also passes in a busy loop."""
 
-AFTERLIFE = 10_000
-"""Steps that the tasks of a process that was killed get to end, unseen by anybody."""
+MAX_CLEANUP_STEPS = 10_000
+"""Steps that the tasks of a killed process get to end, without effect on the simulation."""
 
 
 class Process:
-    """What runs by itself, is stopped as a whole, and dies as a whole. To the library it is the world."""
+    """A process with its own event loop, clocks and random numbers. For the library it is the environment."""
 
     def __init__(
         self, network: Network, machines: Sequence[Machine], index: int, name: str, clock: Clock, skew: float
@@ -30,68 +30,83 @@ class Process:
         self._addresses = {machine.label: Address(network, self, machine) for machine in machines}
         self._clock = clock
         self._skew = skew
+        self._stream = index
+        self._copied = False
         self._nonces = 0
         self._numbers = 0
-        self._luck = Random(network.seed * 1_000_003 + index)  # noqa: S311 - to be repeated
+        self._rng = Random(network.seed * 1_000_003 + index)  # noqa: S311 - to be repeated
         self._main: asyncio.Task[Any] | None = None
         self.index = index
         self.name = name
         self.now = clock
-        self.loop = Loop(clock, self)
+        self._timers = Clock(network.timeline, shows=clock.shows, rate=clock.rate)
+        """The event loop's clock. It stops while the machine is suspended, as CLOCK_MONOTONIC does on Linux."""
+        self.loop = Loop(self._timers, self)
         self.loop.set_exception_handler(self._failed)
         self.dead = False
         self.paused_until = -inf
-        self._rests_until = -inf
+        self._busy_until = -inf
+        self._unread: list[tuple[Callable[..., object], tuple[object, ...]]] | None = None
+        """What has arrived while it was blocked."""
         self.wakes_at = inf
-        """The true time at which it can run next."""
+        """The true time of its next step."""
         self.failures: list[BaseException] = []
-        """What went wrong where nobody could catch it."""
+        """Exceptions that no code could catch, such as those of callbacks."""
 
     def __repr__(self) -> str:
         state = "dead" if self.dead else "ended" if self.ended else "running"
         return f"<Process {self.name!r} {state}>"
 
-    # The world around a client
+    # The environment of a client
 
     def wall_us(self) -> int:
-        """Its wall clock, which may be wrong."""
+        """The process's wall clock, which may be wrong."""
         return int((WALL + self._skew + self._timeline.now) * 1e6)
 
     def clock(self) -> str:
-        """Only within the process: machines do not share clocks."""
+        """The name of the clock. Each process has its own."""
         return f"simulated process {self.index}"
 
-    def nonces(self) -> Iterator[bytes]:
-        """Never the same twice, and the same in every run."""
+    def token_bytes(self) -> Iterator[tuple[int, int]]:
+        """Yield unique values, unless another process is a copy of this one. They are the same in every run."""
         while True:
             self._nonces += 1
-            yield b"%08x%024x" % (self.index, self._nonces)
+            yield self._stream << 32, self._nonces
 
-    def luck(self) -> Random:
-        """Its jitter."""
-        return self._luck
+    def stamps(self) -> tuple[int, int]:
+        """The clocks if another process has the same random numbers, otherwise constants."""
+        return (round(self.now() * 1e9), self.wall_us() * 1000) if self._copied else (0, 0)
 
-    def reach(self, target: Any) -> Address:
-        """The simulated master behind a URL."""
+    def become_copy(self, of: Process) -> None:
+        """Draw the same random numbers as `of` from now on, as after restoring a snapshot."""
+        self._stream, self._nonces = of._stream, of._nonces
+        self._copied = of._copied = True
+
+    def rng(self) -> Random:
+        """The random numbers of the client, for jitter."""
+        return self._rng
+
+    def resolve(self, target: Any) -> Address:
+        """Return the simulated node of a URL."""
         address = self._addresses.get(target.label)
         if address is None:
             known = ", ".join(self._addresses)
-            raise SimulationError(f"there is no {target.label} in this simulation, only {known}: use simulation.urls")
+            raise SimulationError(f"no node {target.label} in this simulation, only {known}. Use simulation.urls")
         return address
 
     def next_number(self) -> int:
-        """For its next connection."""
+        """Return the number of the next connection."""
         self._numbers += 1
         return self.index * 1_000_000 + self._numbers
 
     # Running
 
     def start(self, main: Callable[..., Awaitable[Any]], arguments: Sequence[object]) -> None:
-        """Begin."""
-        self._main = self.loop.create_task(self._live(main, arguments), name=self.name)
-        self.look()
+        """Start the process."""
+        self._main = self.loop.create_task(self._run(main, arguments), name=self.name)
+        self.schedule_wakeup()
 
-    async def _live(self, main: Callable[..., Awaitable[Any]], arguments: Sequence[object]) -> Any:
+    async def _run(self, main: Callable[..., Awaitable[Any]], arguments: Sequence[object]) -> Any:
         try:
             return await main(*arguments)
         finally:
@@ -100,7 +115,7 @@ class Process:
             await self.loop.shutdown_asyncgens()
 
     def _cancel_all(self, but: asyncio.Task[Any] | None = None) -> None:
-        """In an order that does not depend on where in memory they are: names are numbered."""
+        """Cancel all tasks in the order of their names, which does not depend on memory addresses."""
         for task in sorted(
             asyncio.all_tasks(self.loop) - {but}, key=lambda task: (len(task.get_name()), task.get_name())
         ):
@@ -108,82 +123,105 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it runs no more."""
+        """Whether the process has returned or was killed."""
         return self.dead or self._main is None or self._main.done()
 
     def result(self) -> Any:
-        """What it returned, or the exception that ended it."""
+        """Return the result, or raise the exception, of the process's main function."""
         if self.dead:
             raise SimulationError(f"process {self.name!r} was killed")
         if self._main is None or not self._main.done():
-            raise SimulationError(f"process {self.name!r} still runs: let simulation.run() go on")
+            raise SimulationError(f"process {self.name!r} is still running: call simulation.run()")
         return self._main.result()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have that run in it: something has arrived."""
-        self.loop.call_soon(function, *arguments)
-        self.wakes_at = max(self._timeline.now, self.paused_until, self._rests_until)
+        """Run a callback in the process."""
+        if self._unread is not None:
+            self._unread.append((function, arguments))
+        else:
+            self.loop.call_soon(function, *arguments)
+        self.wakes_at = max(self._timeline.now, self.paused_until, self._busy_until)
 
-    def look(self) -> None:
-        """Find out when it can run next."""
-        at = self._timeline.now if self.loop.busy else self._clock.true(self.loop.next_timer)
-        self.wakes_at = max(at, self.paused_until, self._rests_until)
+    def schedule_wakeup(self) -> None:
+        """Update `wakes_at`."""
+        at = self._timeline.now if self.loop.busy else self._timers.true(self.loop.next_timer)
+        self.wakes_at = max(at, self.paused_until, self._busy_until)
 
     def step(self) -> None:
-        """Let it run what it can run now."""
-        self._rests_until = self._timeline.now + STEP
+        """Run one iteration of the event loop."""
+        self._busy_until = self._timeline.now + STEP
         self.loop.step()
-        self.look()
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            for function, arguments in unread:
+                self.loop.call_soon(function, *arguments)
+        self.schedule_wakeup()
 
     def _failed(self, _loop: object, context: dict[str, Any]) -> None:
         error = context.get("exception") or SimulationError(str(context.get("message")))
         error.add_note(f"in process {self.name!r}: {context.get('message')}")
         self.failures.append(error)
 
-    # What can happen to it
+    # Faults
 
     def pause(self, seconds: float = inf) -> None:
-        """Stop it, as by SIGSTOP, a long collection or a starved machine: its clocks go on, its bytes wait."""
+        """Stop it, as by SIGSTOP or a long garbage collection. Its clocks continue and arriving bytes wait."""
         self.paused_until = self._timeline.now + seconds
-        self.look()
+        self.schedule_wakeup()
+
+    def block(self, seconds: float) -> None:
+        """Stop it in the middle of a step, as code does that does not return to the event loop.
+
+        What arrives meanwhile is read after the first step that follows.
+        """
+        self._unread = []
+        self.pause(seconds)
+
+    def suspend(self, seconds: float) -> None:
+        """Suspend its machine, as closing a laptop does. The lease clock continues, the event loop's clock stops."""
+        self._timers.shows -= seconds * self._timers.rate
+        self.pause(seconds)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after `pause`."""
         self.paused_until = -inf
-        self.look()
+        self.schedule_wakeup()
 
     def kill(self) -> None:
-        """SIGKILL: none of its code runs again; its kernel ends its connections."""
+        """SIGKILL: none of its code runs again, and its kernel closes its connections."""
         if self.ended:
             return
         self.dead = True
         for link in self._network.links:
             if link.process is self:
                 link.abort()
-        self._bury()
+        self._end_tasks()
 
-    def _bury(self) -> None:
-        """End its tasks where nobody sees it: Python would complain of tasks that are dropped."""
+    def _end_tasks(self) -> None:
+        """End its tasks without effect on the simulation. Python would warn about tasks that never finish."""
         self._cancel_all()
-        surroundings = Surroundings()
+        saved = SavedLoopState()
+        saved.set_aside()
         self.loop.enter()
-        for _ in range(AFTERLIFE):
+        for _ in range(MAX_CLEANUP_STEPS):
             if self._main is None or self._main.done():
                 break
             if not self.loop.busy:
                 if self.loop.next_timer == inf:
                     self._cancel_all()
                 else:
-                    self._clock.shows += max(self.loop.next_timer - self._clock(), 0.0)  # nobody looks at it any more
+                    ahead = max(self.loop.next_timer - self._timers(), 0.0)
+                    self._timers.shows += ahead  # these clocks are no longer used
+                    self._clock.shows += ahead
             self.loop.step()
         else:
-            raise SimulationError(f"the tasks of process {self.name!r} do not end when they are cancelled")
-        surroundings.restore()
+            raise SimulationError(f"tasks of process {self.name!r} do not end when cancelled")
+        saved.restore()
         if self._main is not None and not self._main.cancelled():
             self._main.exception()
         self.failures.clear()
 
     def close(self) -> None:
-        """The end of the simulation."""
+        """Kill the process and close its loop."""
         self.kill()
         self.loop.close()

@@ -1,11 +1,11 @@
-"""What a server says on the wire: the kinds of reply, and their bytes in RESP2 and RESP3. No state."""
+"""The kinds of reply and their encoding in RESP2 and RESP3. No state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-RESP3 = 3
+RESP2, RESP3 = 2, 3
 
 
 class Status(bytes):
@@ -27,14 +27,14 @@ class Members(list["Reply"]):
 
 
 class Pairs(dict[bytes, "Reply"]):
-    """A map; RESP2 shows it as a flat array."""
+    """A map, in RESP2 a flat array."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Members with their scores; RESP2 shows them as a flat array."""
+    """Members with their scores, in RESP2 a flat array."""
 
     members: list[tuple[bytes, float]]
 
@@ -55,7 +55,7 @@ NOT_A_FLOAT = b"ERR value is not a valid float"
 SYNTAX = b"ERR syntax error"
 
 
-class Refused(Exception):  # noqa: N818 - not an error of this program: it is an answer of the server
+class ErrorReply(Exception):  # noqa: N818 - a reply, not an error of this program
     """An error reply."""
 
     def __init__(self, text: bytes) -> None:
@@ -64,29 +64,29 @@ class Refused(Exception):  # noqa: N818 - not an error of this program: it is an
 
 
 def integer(argument: bytes) -> int:
-    """A whole number of 64 bits, as strict as the server: no sign +, no spaces, no leading zeros."""
+    """Parse a 64-bit integer as strictly as the server: no plus sign, spaces or leading zeros."""
     try:
         number = int(argument)
     except ValueError:
-        raise Refused(NOT_AN_INTEGER) from None
+        raise ErrorReply(NOT_AN_INTEGER) from None
     if b"%d" % number != argument or not -(1 << 63) <= number < 1 << 63:
-        raise Refused(NOT_AN_INTEGER)
+        raise ErrorReply(NOT_AN_INTEGER)
     return number
 
 
-def real(argument: bytes, complaint: bytes = NOT_A_FLOAT) -> float:
-    """A float, as the server reads it."""
+def real(argument: bytes, message: bytes = NOT_A_FLOAT) -> float:
+    """Parse a float as the server does."""
     try:
         number = float(argument)
     except ValueError:
-        raise Refused(complaint) from None
+        raise ErrorReply(message) from None
     if number != number or b"_" in argument or argument != argument.strip():  # noqa: PLR0124 - not a number
-        raise Refused(complaint)
+        raise ErrorReply(message)
     return number
 
 
 def number_text(number: float) -> bytes:
-    """How a server writes a double: without a point where it is whole."""
+    """Format a double as the server does: a whole number without a decimal point."""
     if number in {float("inf"), -float("inf")}:
         return b"inf" if number > 0 else b"-inf"
     if abs(number) < 1 << 63 and number == int(number):
@@ -95,7 +95,7 @@ def number_text(number: float) -> bytes:
 
 
 def encode(reply: Reply, resp: int) -> bytes:
-    """The bytes of a reply."""
+    """Encode a reply."""
     if type(reply) is bytes:
         return b"$%d\r\n%b\r\n" % (len(reply), reply)
     if type(reply) is int:
@@ -105,7 +105,7 @@ def encode(reply: Reply, resp: int) -> bytes:
     return _encode_rare(reply, resp)
 
 
-def _encode_rare(reply: Reply, resp: int) -> bytes:  # noqa: PLR0911 - one for each kind
+def _encode_rare(reply: Reply, resp: int) -> bytes:  # noqa: PLR0911 - one return per kind of reply
     match reply:
         case Status():
             return b"+%b\r\n" % one_line(reply)
@@ -137,19 +137,19 @@ def _encode_all(head: bytes, size: int, parts: Iterable[Reply], resp: int) -> by
 
 
 def error(text: bytes) -> bytes:
-    """The bytes of an error reply."""
+    """Encode an error reply."""
     return b"-%b\r\n" % one_line(text)
 
 
 def one_line(text: bytes) -> bytes:
-    """Without line ends, which would end the reply."""
+    """Replace line ends, which would end the reply."""
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def invalidation(key: bytes) -> bytes:
-    """The push that tells a session that a key it has read was changed."""
+    """The push for a changed key that the session has read."""
     return b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
 
 
 FLUSHED = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
-"""The push that tells that all keys are gone."""
+"""The push for a flush of all keys."""

@@ -1,4 +1,4 @@
-"""One connection to a simulated master, as the server sees it. No commands."""
+"""One connection to a simulated server, as the server sees it. No commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INCOMPLETE = object()
 
 
 class Session:
-    """What the server keeps for each client."""
+    """The state that the server keeps per connection."""
 
     __slots__ = ("closed", "feed", "id", "name", "next_command", "noloop", "open", "push", "resp", "tracking")
 
@@ -28,9 +28,9 @@ class Session:
         """The next complete command, or INCOMPLETE."""
         self.id = number
         self.push = push
-        """Takes what the server sends unasked."""
+        """Called with the server's push messages."""
         self.closed = closed
-        """Told when the server ends the session."""
+        """Called when the server ends the session."""
         self.resp = resp
         self.name = b""
         self.open = True
@@ -41,5 +41,5 @@ class Session:
         return f"<Session {self.id} {self.name.decode()!r}{'' if self.open else ' closed'}>"
 
     def end(self) -> None:
-        """Nothing comes in any more, and nothing goes out."""
+        """Close the session: no more commands, replies or pushes."""
         self.open = self.tracking = False

@@ -1,17 +1,18 @@
-"""The keyspace of one simulated master: typed values, and expiry by the node's own clock.
+"""The keyspace of one simulated server: typed values, and expiry by the node's clock.
 
-It knows nothing of commands, sessions or scripts; whoever wants to hear of a change gives it a callback.
+It does not depend on commands, sessions or scripts, and reports changes to callbacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from heapq import heapify, heappop, heappush
 
-from ._resp import WRONG_TYPE, Refused
+from ._resp import WRONG_TYPE, ErrorReply
 
-FEW = 64
-"""Outdated entries of the agenda that are not worth sweeping out."""
+STALE_ENTRIES_ALLOWED = 64
+"""Outdated entries that the expiry queue may keep before it is swept."""
 
 
 class Hash(dict[bytes, bytes]):
@@ -21,22 +22,25 @@ class Hash(dict[bytes, bytes]):
 
 
 class SortedSet(dict[bytes, float]):
-    """Members and their scores; put in order when they are read, for they are few."""
+    """Members and their scores. They are few, so they are sorted only when they are read."""
 
     __slots__ = ()
 
     def ranked(self) -> list[tuple[bytes, float]]:
-        """By score, then by member."""
+        """The members ordered by score, then by name."""
         return sorted(self.items(), key=lambda item: (item[1], item[0]))
 
 
 class Set(dict[bytes, None]):
-    """Members in the order they came: a Python set would order them differently in every run."""
+    """Members in insertion order: the order of a Python set would differ from run to run."""
 
     __slots__ = ()
 
 
 Value = bytes | Hash | SortedSet | Set
+
+Snapshot = tuple[dict[bytes, Value], dict[bytes, int]]
+"""The keys at some time, and their deadlines."""
 
 NAMES: dict[type, bytes] = {bytes: b"string", Hash: b"hash", SortedSet: b"zset", Set: b"set"}
 
@@ -44,11 +48,11 @@ NAMES: dict[type, bytes] = {bytes: b"string", Hash: b"hash", SortedSet: b"zset",
 class Store:
     """Keys, values and deadlines.
 
-    `now` stands still while a command or a script runs, as on the server: a key cannot expire between two commands of
-    one script.
+    `now` does not change while a command or a script runs, as on a real server: a key cannot expire between two
+    commands of one script.
     """
 
-    __slots__ = ("_agenda", "_lag", "changed", "deadlines", "flushed", "micros", "now", "values")
+    __slots__ = ("_expiry_queue", "_lag", "changed", "deadlines", "flushed", "micros", "now", "values")
 
     def __init__(
         self, changed: Callable[[bytes], None], flushed: Callable[[], None], lag: Callable[[], float] | None
@@ -57,23 +61,23 @@ class Store:
         self.deadlines: dict[bytes, int] = {}
         """The last millisecond of each key that has one."""
         self.changed = changed
-        """To be called for each key that was modified."""
+        """Called for each modified key."""
         self.flushed = flushed
         self.now = 0
         """Milliseconds."""
         self.micros = 0
-        self._agenda: list[tuple[int, bytes, int]] = []
-        """For active expiry: when a key is to be found, which, and the deadline it had then."""
+        self._expiry_queue: list[tuple[int, bytes, int]] = []
+        """For active expiry: when to delete a key, the key, and its deadline at that time."""
         self._lag = lag
 
-    def tick(self, seconds: float) -> None:
-        """Set the time for what is carried out next."""
-        # To the nearest: a clock that stands at a whole millisecond must not be read as the one before.
+    def set_time(self, seconds: float) -> None:
+        """Set the time for the next command."""
+        # Rounded to the nearest: a clock at a whole millisecond must not read as the previous one.
         self.micros = micros = int(seconds * 1e6 + 0.5)
         self.now = micros // 1000
 
     def find(self, key: bytes) -> Value | None:
-        """The value of a key; one whose time is over is deleted by this very access."""
+        """The value of a key. This access deletes an expired key."""
         deadlines = self.deadlines
         if key in deadlines and self.now > deadlines[key]:
             self.delete(key)
@@ -81,14 +85,14 @@ class Store:
         return self.values.get(key)
 
     def string(self, key: bytes) -> bytes | None:
-        """The same for a key that must hold a string, if it exists."""
+        """The value of a key that must be a string if it exists."""
         value = self.find(key)
         if value is None or type(value) is bytes:
             return value
-        raise Refused(WRONG_TYPE)
+        raise ErrorReply(WRONG_TYPE)
 
     def put(self, key: bytes, value: Value, deadline: int | None = None) -> None:
-        """Set a key anew."""
+        """Set a key."""
         self.values[key] = value
         if deadline is not None:
             self.expire_at(key, deadline)
@@ -97,15 +101,15 @@ class Store:
         self.changed(key)
 
     def expire_at(self, key: bytes, deadline: int) -> None:
-        """Let a key run out after that millisecond."""
+        """Let a key expire after that millisecond."""
         self.deadlines[key] = deadline
-        agenda = self._agenda
+        queue = self._expiry_queue
         lag = 0 if self._lag is None else round(self._lag() * 1000)
-        heappush(agenda, (deadline + lag, key, deadline))
-        if len(agenda) > 2 * len(self.deadlines) + FEW:
-            # Of every lease that was renewed, and of every lock that was released, an entry stays behind.
-            agenda[:] = {entry[1]: entry for entry in agenda if self.deadlines.get(entry[1]) == entry[2]}.values()
-            heapify(agenda)
+        heappush(queue, (deadline + lag, key, deadline))
+        if len(queue) > 2 * len(self.deadlines) + STALE_ENTRIES_ALLOWED:
+            # Every renewal and every release leaves an outdated entry.
+            queue[:] = {entry[1]: entry for entry in queue if self.deadlines.get(entry[1]) == entry[2]}.values()
+            heapify(queue)
 
     def delete(self, key: bytes) -> None:
         """Remove a key that exists."""
@@ -117,28 +121,40 @@ class Store:
         """Remove all keys."""
         self.values.clear()
         self.deadlines.clear()
-        self._agenda.clear()
+        self._expiry_queue.clear()
         self.flushed()
 
+    def snapshot(self) -> Snapshot:
+        """Return a copy of all keys and deadlines."""
+        return {key: copy(value) for key, value in self.values.items()}, dict(self.deadlines)
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Replace all keys by a snapshot."""
+        values, deadlines = snapshot
+        self.flush()
+        self.values.update((key, copy(value)) for key, value in values.items())
+        for key, deadline in deadlines.items():
+            self.expire_at(key, deadline)
+
     def expire_due(self) -> None:
-        """Active expiry: remove what nobody has asked for since its time was over."""
+        """Active expiry: delete expired keys that no access has deleted yet."""
         while (first := self._first()) is not None and self.now > first[0]:
             self.delete(first[1])
 
     def next_expiry(self) -> int | None:
-        """The millisecond at which `expire_due` has something to do."""
+        """The millisecond at which `expire_due` will next delete a key."""
         first = self._first()
         return None if first is None else first[0] + 1
 
     def _first(self) -> tuple[int, bytes, int] | None:
-        agenda = self._agenda
-        while agenda:
-            first = agenda[0]
+        queue = self._expiry_queue
+        while queue:
+            first = queue[0]
             if self.deadlines.get(first[1]) == first[2]:
                 return first
-            heappop(agenda)
+            heappop(queue)
         return None
 
     def live(self, now: int) -> dict[bytes, Value]:
-        """What is there at that millisecond, disturbing nothing."""
+        """The keys that are live at that millisecond, without deleting any."""
         return {key: value for key, value in self.values.items() if now <= self.deadlines.get(key, now)}

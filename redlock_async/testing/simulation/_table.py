@@ -1,4 +1,4 @@
-"""What a command of a master is: what carries it out, and what the master must know before it does."""
+"""The command table: the function of each command, and the properties that are checked before it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._resp import Reply
 from ._store import Store
 
 Arguments = Sequence[bytes]
-Run = Callable[[Store, Arguments], Reply]
+Handler = Callable[[Store, Arguments], Reply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +17,16 @@ class Command:
     """A row of the command table."""
 
     name: bytes
-    run: Run
+    handler: Handler
     arity: int
-    """Arguments with the name itself; negative: at least so many."""
+    """The number of arguments with the name; if negative, the minimum."""
     writes: bool
     needs_memory: bool
     reads: slice | None
-    """Where the keys are that client tracking remembers: those of read-only commands."""
+    """The positions of the keys that client tracking records, for read-only commands."""
 
-    def check(self, arguments: Arguments) -> bool:
-        """Whether there are as many arguments as it takes."""
+    def accepts(self, arguments: Arguments) -> bool:
+        """Whether the number of arguments is right."""
         return len(arguments) == self.arity if self.arity > 0 else len(arguments) >= -self.arity
 
 
@@ -35,22 +35,22 @@ ALL = slice(1, None)
 
 
 class Table(dict[bytes, Command]):
-    """Commands by their names, which stand before the functions that carry them out."""
+    """Commands by name. Its methods are decorators of the functions that execute them."""
 
-    def reading(self, name: bytes, arity: int, keys: slice | None = FIRST) -> Callable[[Run], Run]:
-        """One that only reads."""
+    def reading(self, name: bytes, arity: int, keys: slice | None = FIRST) -> Callable[[Handler], Handler]:
+        """Add a read-only command."""
 
-        def add(run: Run) -> Run:
-            self[name] = Command(name, run, arity, writes=False, needs_memory=False, reads=keys)
-            return run
+        def add(handler: Handler) -> Handler:
+            self[name] = Command(name, handler, arity, writes=False, needs_memory=False, reads=keys)
+            return handler
 
         return add
 
-    def writing(self, name: bytes, arity: int, *, needs_memory: bool = False) -> Callable[[Run], Run]:
-        """One that writes; `needs_memory`: not at maxmemory."""
+    def writing(self, name: bytes, arity: int, *, needs_memory: bool = False) -> Callable[[Handler], Handler]:
+        """Add a command that writes. `needs_memory`: it is rejected at maxmemory."""
 
-        def add(run: Run) -> Run:
-            self[name] = Command(name, run, arity, writes=True, needs_memory=needs_memory, reads=None)
-            return run
+        def add(handler: Handler) -> Handler:
+            self[name] = Command(name, handler, arity, writes=True, needs_memory=needs_memory, reads=None)
+            return handler
 
         return add

@@ -1,4 +1,4 @@
-"""True time, which only the simulation knows; clocks that run at their own rates; and event loops that live by them."""
+"""True time, which only the simulation knows; clocks with their own rates; and event loops that run on them."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from threading import get_ident
 from typing import Any, NoReturn, cast
 
 WALL = 1_700_000_000.0
-"""The wall clock when a simulation begins."""
+"""The wall clock at the start of a simulation."""
 
 
 class SimulationError(Exception):
-    """The simulation cannot do that, or nothing can happen in it any more."""
+    """Raised if the simulation does not support an operation, or if it is deadlocked."""
 
 
 class Timeline:
-    """What happens outside of the processes, in order."""
+    """The events outside the processes, in order."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._number = count()
 
-    def at(self, when: float, happen: Callable[..., object], *arguments: object) -> None:
-        """Have that happen at that time; what is asked for at the same time happens in the order it was asked for."""
-        heappush(self._events, (max(self.now, when), next(self._number), happen, arguments))
+    def at(self, when: float, callback: Callable[..., object], *arguments: object) -> None:
+        """Schedule a call at a true time. Calls at the same time run in the order they were scheduled."""
+        heappush(self._events, (max(self.now, when), next(self._number), callback, arguments))
 
     @property
     def next_at(self) -> float:
-        """When the next of them happens."""
+        """The time of the next event."""
         return self._events[0][0] if self._events else inf
 
-    def happen(self) -> None:
-        """The next of them."""
-        self.now, _, happen, arguments = heappop(self._events)
-        happen(*arguments)
+    def run_next(self) -> None:
+        """Run the next event."""
+        self.now, _, callback, arguments = heappop(self._events)
+        callback(*arguments)
 
 
 class Clock:
-    """Shows `shows` at true time 0, and runs `rate` seconds a second."""
+    """A clock that shows `shows` at true time 0 and advances `rate` seconds per second."""
 
     __slots__ = ("_timeline", "rate", "shows")
 
@@ -56,12 +56,17 @@ class Clock:
         return self.shows + self._timeline.now * self.rate
 
     def true(self, reading: float) -> float:
-        """The true time at which it shows that."""
-        return (reading - self.shows) / self.rate
+        """The true time at which the clock shows `reading`; never if it is frozen."""
+        return (reading - self.shows) / self.rate if self.rate else inf
+
+    def run_at(self, rate: float) -> None:
+        """Let it advance at another rate from now on; 0.0 stops it."""
+        self.shows += self._timeline.now * (self.rate - rate)
+        self.rate = rate
 
 
 class _NoSelector:
-    """There are no sockets, and time does not pass by waiting."""
+    """A selector without sockets; waiting does not make time pass."""
 
     @staticmethod
     def select(_timeout: float | None) -> tuple[()]:
@@ -72,69 +77,77 @@ class _NoSelector:
         """Nothing is open."""
 
 
-class Surroundings:
-    """What ran before a simulation did, perhaps an event loop, and runs on after it."""
+class SavedLoopState:
+    """The running event loop, its current task and the generator hooks: set aside while a simulated process runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop would raise without one
+        self._task = None if self._loop is None else asyncio.current_task(self._loop)
         self._hooks = sys.get_asyncgen_hooks()
 
+    def set_aside(self) -> None:
+        """Leave the current task. Since Python 3.14 a thread has one at a time, not one for each event loop."""
+        if self._loop is not None and self._task is not None:
+            asyncio.tasks._leave_task(self._loop, self._task)  # noqa: SLF001 - as asyncio does around each step
+
     def restore(self) -> None:
-        """What is to be as before."""
+        """Restore them."""
         asyncio._set_running_loop(self._loop)  # noqa: SLF001 - as asyncio's run_forever does
         sys.set_asyncgen_hooks(*self._hooks)
+        if self._loop is not None and self._task is not None:
+            asyncio.tasks._enter_task(self._loop, self._task)  # noqa: SLF001 - as asyncio does around each step
 
 
 class Loop(asyncio.BaseEventLoop):
-    """The event loop of one simulated process: asyncio's own, stepped from outside, on a simulated clock."""
+    """The event loop of one simulated process: asyncio's, stepped by the simulation, on a simulated clock."""
 
     def __init__(self, clock: Callable[[], float], world: object) -> None:
         super().__init__()
         self.redlock_world = world
-        self.time = clock  # type: ignore[method-assign] # a method that only calls it would double the cost
+        self.time = clock  # type: ignore[method-assign] # a method that calls it would double the cost
         self._clock_resolution = 1e-9
         self._selector = _NoSelector()
-        self._thread_id: int | None = get_ident()  # it is "running" as long as its process is
+        self._thread_id: int | None = get_ident()  # the loop counts as running as long as its process
         self._ready: Any
         self._scheduled: list[asyncio.TimerHandle]
 
     @property
     def busy(self) -> bool:
-        """Whether something can run now."""
+        """Whether a callback can run now."""
         return bool(self._ready)
 
     @property
     def next_timer(self) -> float:
-        """When, on its clock, the next timer is due."""
+        """When the next timer is due, on the loop's clock."""
         scheduled = self._scheduled
         while scheduled and scheduled[0].cancelled():
             heappop(scheduled)._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001 - as asyncio does itself
-            self._timer_cancelled_count -= 1  # type: ignore[attr-defined] # asyncio's count of them
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined] # asyncio's count of cancelled timers
         return scheduled[0].when() if scheduled else inf
 
     def enter(self) -> None:
-        """What runs from now on runs in it."""
+        """Make this the running loop."""
         loop = cast("Any", self)
         asyncio._set_running_loop(self)  # noqa: SLF001 - as asyncio's run_forever does
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)  # noqa: SLF001 - the same
 
     def step(self) -> None:
-        """Run what can run now, once: a turn of `run_forever`."""
-        cast("Any", self)._run_once()  # noqa: SLF001 - asyncio's
+        """Run the callbacks that are ready: one iteration of `run_forever`."""
+        cast("Any", self)._run_once()  # noqa: SLF001 - asyncio has no public method for one iteration
 
     def close(self) -> None:
         self._thread_id = None
         super().close()
 
     def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:  # noqa: ARG002 - asyncio's signature
-        """Refused: a thread would not wait for simulated time."""
+        """Raise SimulationError: a thread would not wait for simulated time."""
         raise SimulationError(
-            "a simulated process has neither threads nor sockets: it reaches the masters through redlock_async, and "
-            "everything else must be replaced in the test"
+            "a simulated process has no threads and no sockets: only redlock_async can reach the nodes. "
+            "Replace everything else in the test"
         )
 
     def _process_events(self, event_list: object) -> None:
-        """There are none."""
+        """Do nothing: there are no I/O events."""
 
     def _write_to_self(self) -> None:
-        """It is never asleep in a select."""
+        """Do nothing: the loop never sleeps in a select."""

@@ -1,4 +1,4 @@
-"""Client tracking: who has read which key, and whom to tell that it changed. No commands, no expiry."""
+"""Client tracking: which session has read which key, and whom to notify of a change. No commands, no expiry."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from ._session import Session
 
 
 class Tracking:
-    """The table of one master, in the server's default mode: only keys that a session has read, each told once."""
+    """The tracking table of one server, in the default mode: a session is notified once of each key it has read."""
 
-    __slots__ = ("_pending", "_readers", "current")
+    __slots__ = ("_pending", "_readers", "current", "noloop")
 
     def __init__(self) -> None:
         self._readers: dict[bytes, dict[Session, None]] = {}
         self.current: Session | None = None
-        """The session whose command is being carried out."""
+        """The session whose command is being executed."""
+        self.noloop = True
+        """Whether the option NOLOOP is heeded."""
         self._pending: list[bytes] = []
 
     def remember(self, session: Session, keys: Iterable[bytes]) -> None:
-        """That session has read these keys, whether they exist or not."""
+        """Record that the session has read these keys, whether they exist or not."""
         readers = self._readers
         for key in keys:
             if key in readers:
@@ -29,22 +31,22 @@ class Tracking:
                 readers[key] = {session: None}
 
     def changed(self, key: bytes) -> None:
-        """Tell those who have read it, and forget that they have."""
+        """Notify the sessions that have read the key, and forget them."""
         if (readers := self._readers.pop(key, None)) is None:
             return
         for session in readers:
-            # NOLOOP holds for the key that expires under the session's own access, too.
-            if session.tracking and not (session.noloop and session is self.current):
-                self._tell(session, invalidation(key))
+            # NOLOOP also applies to a key that expires during the session's own access.
+            if session.tracking and not (self.noloop and session.noloop and session is self.current):
+                self._notify(session, invalidation(key))
 
     def flushed(self, sessions: Iterable[Session]) -> None:
-        """Tell all, NOLOOP or not, that every key is gone."""
+        """Notify all sessions, even with NOLOOP, that every key is gone."""
         self._readers.clear()
         for session in sessions:
             if session.tracking:
-                self._tell(session, FLUSHED)
+                self._notify(session, FLUSHED)
 
-    def _tell(self, session: Session, message: bytes) -> None:
+    def _notify(self, session: Session, message: bytes) -> None:
         if session.resp != RESP3:
             return  # there are no pushes in RESP2
         if session is self.current:
@@ -52,14 +54,14 @@ class Tracking:
         else:
             session.push(session, message)
 
-    def due(self) -> bytes:
-        """What the current session is to be told of its own command, after its reply."""
+    def take_pending(self) -> bytes:
+        """Return the pushes caused by the current session's own command, which follow its reply."""
         if not self._pending:
             return b""
-        due = b"".join(self._pending)
+        pending = b"".join(self._pending)
         self._pending.clear()
-        return due
+        return pending
 
-    def forget(self) -> None:
-        """The server has restarted."""
+    def reset(self) -> None:
+        """Forget everything: the server has restarted."""
         self._readers.clear()

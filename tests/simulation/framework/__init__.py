@@ -1,0 +1,1 @@
+"""What the schedules, the mutants and both programs are built from."""

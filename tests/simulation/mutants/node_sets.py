@@ -1,0 +1,70 @@
+"""Mutants of the rules about quorums and sets of nodes, on which all clients must agree."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+from framework.breaking import mutant
+
+from redlock_async import _transport
+from redlock_async._rules import charter
+from redlock_async._rules.quorum import majority
+from redlock_async._rules.settings import Settings
+
+
+@mutant("quorums")
+def elections_ignore_a_larger_quorum():
+    """A majority is enough, whatever the quorum."""
+    with patch.object(Settings, "quorum_of", lambda _self, nodes: majority(nodes)):
+        yield
+
+
+def _comparing(change):
+    """Replace the comparison with what the nodes remember; `change` gets the result of the real one."""
+    real = _transport.electorate.compare
+    return patch.object(
+        _transport.electorate, "compare", lambda *arguments, **others: change(real(*arguments, **others))
+    )
+
+
+@mutant("other sets")
+def other_configurations_are_let_in():
+    """What the nodes remember of their clients is ignored."""
+    with _comparing(lambda found: replace(found, conflict=None, nodes=(True,) * len(found.nodes))):
+        yield
+
+
+@mutant("other sets")
+def only_the_number_of_nodes_is_compared():
+    """As many nodes as before are taken for the same ones."""
+
+    def places(own, other, *_):
+        return dict(enumerate(own.labels)) if (own.quorum, own.size) == (other.quorum, other.size) else None
+
+    with patch.object(charter, "_places", places):
+        yield
+
+
+@mutant("other sets")
+def no_charter_is_recorded():
+    """The nodes do not remember what their clients are configured with."""
+    with patch.object(charter.Agreement, "lacking", lambda *_: None):
+        yield
+
+
+@mutant("other sets")
+def the_first_client_does_not_ask_all_nodes():
+    """It begins when a quorum of unused nodes has answered; another one may remember other clients."""
+    with patch.object(_transport.electorate.Electorate, "_may_meet_others", lambda *_: False):
+        yield
+
+
+@mutant("founding together")
+def a_charter_counts_before_the_node_votes():
+    """A configuration is taken for the one in use as soon as some nodes have recorded it, while it is founded."""
+    real = _transport.electorate.compare
+
+    def counting(own, charters, *, heard, voted, **others):  # noqa: ARG001 - as in `compare`
+        return real(own, charters, heard=heard, voted=heard, **others)
+
+    with patch.object(_transport.electorate, "compare", counting):
+        yield
