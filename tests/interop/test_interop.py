@@ -14,7 +14,7 @@ pytestmark = pytest.mark.thorough
 FORMS = ("fenced", "plain", "several", "fair", "write", "read")
 """As in ours.py."""
 
-INCREMENTS = int(os.environ.get("REDLOCK_INTEROP_INCREMENTS", "20"))
+INCREMENTS = int(os.environ.get("REDLOCK_INTEROP_INCREMENTS", "50"))
 """Of each worker. `make interop` makes it many."""
 
 TTL = 20.0
