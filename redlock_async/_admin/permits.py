@@ -135,15 +135,18 @@ async def change_permits(context: Context, name: str, key: bytes, permits: int) 
     before = _values_to_restore(context, stored)
     try:
         answers = await _send_change(context, name, key, ours, stored)
+        replaced = {node.index: answer.before for node, answer in answers if answer.before is not None}
+        if _votes(context, replaced) < context.quorum <= len(replaced):
+            await context.membership.records_read()  # a client that takes the first lock may be founding the cluster
     except BaseException:
         _take_back(context, key, ours, before)
         raise
     context.wakeups.local_change(key)
-    replaced = {node.index: answer.before for node, answer in answers if answer.before is not None}
     if _votes(context, replaced) >= context.quorum:
         return
+    error = _why_unchanged(context, name, permits, [answer for _, answer in answers])
     await _restore(context, key, ours, before | replaced)
-    raise _why_unchanged(context, name, permits, [answer for _, answer in answers])
+    raise error
 
 
 async def _stored_slots(context: Context, name: str, key: bytes) -> dict[int, _Slots]:

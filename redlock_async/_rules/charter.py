@@ -7,7 +7,9 @@ agree with its charter, and a client with which the nodes do not agree takes no 
 The first client records its charter before any node votes, on all nodes if it can, and continues only if none of them
 has recorded another one meanwhile. So of several configurations that have a node in common at most one is founded.
 
-The same node may have several addresses (localhost, a proxy). So a node's charter also says which of the recorded nodes
+The same node may have several addresses (localhost, a proxy). If several clients found the cluster at once, all of them
+record their charter first on the node with the smallest id. The first one to do so records it on the other nodes, and
+the others wait for that. And a node's charter also says which of the recorded nodes
 it is, and a client's node belongs to them if it has one of their labels, or says that it is one of them. A node that
 has lost its data says nothing, but it keeps its label.
 
@@ -52,6 +54,10 @@ class NodeSet:
 
     def __str__(self) -> str:
         return f"quorum={self.quorum} of {self.size} nodes ({', '.join(self.labels)})"
+
+    def may_be(self, other: NodeSet) -> bool:
+        """Whether these may be the same nodes at other addresses, all of them."""
+        return self.counts == other.counts and {*self.labels}.isdisjoint(other.labels)
 
     def overlaps(self, other: NodeSet) -> bool:
         """Whether every quorum of this set has a node in common with every quorum of the other one."""
@@ -113,6 +119,9 @@ class Agreement:
     """The charter by which this client must take no locks."""
     proposal: Charter | None
     """What to record on nodes that have no charter, or an older one; None if that is not clear."""
+    is_final: bool
+    """Whether the conflict stays. It may not if the client has other addresses for all nodes than `conflict` has:
+    these may be the same nodes, which its first client is about to tell which of them they are."""
     shared: bool
     """Whether more nodes than may be wrong have recorded the proposal, so that all other nodes should."""
     places: Mapping[int, str]
@@ -154,13 +163,14 @@ def compare(
     conflict = Counter(others).most_common(1)[0][0] if others and len(others) >= founded else None
     shared = [charter for charter in set(ours) if ours.count(charter) > minority(own.size)]
     proposal = max(shared, key=lambda charter: charter.epoch, default=None)
-    if not ours:
+    if not shared and {*ours} <= {Charter(0, (own,))}:
         proposal = Charter(0, (own,))
         known = dict(enumerate(own.labels))
     return Agreement(
         nodes=tuple(charter is None or agrees[charter] for charter in charters),
         conflict=conflict,
         proposal=None if conflict is not None else proposal,
+        is_final=conflict is None or not any(own.may_be(other) for other in conflict.sets),
         shared=bool(shared),
         places=known,
     )

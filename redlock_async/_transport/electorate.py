@@ -146,8 +146,9 @@ class Electorate:
         if self.conflict is None:
             self._note_standings(records, decided)
         if self.joined and self.conflict is None:
+            recorders = self._recorders(known)
             for node, record, ballot in known:
-                self._update(node, record, ballot, records, founding)
+                self._update(node, record, ballot, records, founding, may_found=node in recorders)
         for node, record, ballot in known:
             self._apply(node, record, ballot, founding=bool(founding))
 
@@ -228,10 +229,8 @@ class Electorate:
         else:
             error = self._refusal(node, record, ballot)
             node.record.quarantine(error)
-            # Replies that are still under way can change the reason and the time.
-            is_read = not any(each.ready and (each.record.updating or each.record.outdated) for each in self._nodes)
             other = self._taken_for(node)
-            is_final = is_read and not self.founding and (other is None or other.ready)
+            is_final = not self.is_unsettled and (other is None or other.ready)
             if self._reports and is_final and not self._quarantined & node.bit:
                 self._quarantined |= node.bit
                 seconds = ballot.seconds if ballot.seconds < math.inf else None
@@ -290,11 +289,27 @@ class Electorate:
             founder = len(words) - words.count(Standing.KNOWN) > wrong
             self._standings[record.id] = Standing.FOUNDER if founder and not admitted else Standing.ADMITTED
 
+    def _recorders(self, known: Sequence[tuple[Node, Record, Ballot]]) -> list[Node]:
+        """Return the nodes that may record this client's configuration: one, until that has recorded it.
+
+        All clients of the same nodes choose the same one, even if they reach them at other addresses. So only one of
+        them records its own addresses.
+        """
+        if any(record.charter is not None for _, record, _ in known):
+            return [node for node, _, _ in known]
+        if any(node.state is State.CONNECTING for node in self._nodes):
+            return []
+        first = min((record.id for _, record, _ in known if record.id), default=None)
+        return [node for node, record, _ in known if record.id == first]
+
     def _update(
-        self, node: Node, record: Record, ballot: Ballot, records: Sequence[Record | None], founding: str
-    ) -> None:
-        """Have the node record what it lacks."""
+        self, node: Node, record: Record, ballot: Ballot, records: Sequence[Record | None], founding: str,
+        *, may_found: bool,
+    ) -> None:  # fmt: skip
+        """Have the node record what it lacks; with `may_found`, also this client's configuration."""
         origin = self._origin(node, record, ballot, records, founding)
+        if origin == "founding" and not may_found:
+            origin = ""
         if origin == "copied":
             founding = record.id
         others: list[str] = []
@@ -306,7 +321,7 @@ class Electorate:
                 others += (each.id, standing.value)
         lacks_ttl = record.longest_ttl * 1000 < round(self.longest_ttl * 1000)
         records_it = origin != "" or self._agreement.shared or (ballot.counts and record.has_voted)
-        lacking = self._agreement.lacking(node.index, record.charter) if records_it else None
+        lacking = self._agreement.lacking(node.index, record.charter) if records_it and may_found else None
         if origin == "moved" and record.charter is not None:
             lacking = replace(record.charter, place=node.label)
         charter = lacking.encode() if lacking is not None else ""
@@ -341,6 +356,18 @@ class Electorate:
         )
 
     # Other questions
+
+    @property
+    def may_still_agree(self) -> bool:
+        """Whether the nodes may turn out to agree with this client although some of them do not yet."""
+        return not self._agreement.is_final
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether the next replies of the nodes may change which of them vote."""
+        return self.founding or any(
+            node.state is State.CONNECTING or (node.ready and node.record.unread) for node in self._nodes
+        )
 
     def highest_credible(self) -> int:
         """Return the largest fencing token or ticket that is accepted from a single node."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -64,6 +65,7 @@ class Membership:
         self._grace_timer: asyncio.TimerHandle | None = None
         self._grace_over = False
         self._connected = asyncio.Event()
+        self._changed = asyncio.Event()
         self._started = asyncio.Event()
         self.usable = False
         """Whether locks can be taken: startup is over, and the servers are fit to be nodes."""
@@ -107,6 +109,8 @@ class Membership:
             self.electorate.join()
             self._check_startup()
         await self._wait(self._started, wait)
+        if self.electorate.may_still_agree and self._opened_at is not None:
+            await self._while(lambda: self.electorate.may_still_agree, self._opened_at + self.connect_timeout)
         if self.electorate.conflict is not None:
             raise ConfigurationError(*self.electorate.conflict.args)
 
@@ -132,6 +136,19 @@ class Membership:
         """Wait until the first attempt to connect to each node has ended, for commands that ask all nodes."""
         await self._settled.wait()
 
+    async def records_read(self) -> None:
+        """Wait until it is clear which nodes vote, for as long as replies about that are under way."""
+        await self._while(lambda: self.electorate.is_unsettled, self.loop.time() + self.node_timeout)
+
+    async def _while(self, condition: Callable[[], bool], until: float) -> None:
+        """Wait while that holds and the nodes may still report something else."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                Context().run(limit.reschedule, until)
+                while condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+
     def _check_startup(self) -> None:
         """End startup when a quorum may vote and the other nodes had a moment to connect, or when no node is left."""
         connecting = any(node.state is State.CONNECTING for node in self.nodes)
@@ -143,8 +160,7 @@ class Membership:
             self.electorate.report()
         if self._started.is_set() or not self.electorate.joined or not self._connected.is_set():
             return
-        busy = self.electorate.founding or any(node.ready and node.record.updating for node in self.nodes)
-        if self.voters_up >= self.quorum or not (busy or connecting):
+        if self.voters_up >= self.quorum or not self.electorate.is_unsettled:
             self._end_startup()
 
     def _end_grace(self) -> None:
@@ -208,6 +224,7 @@ class Membership:
     def changed(self, node: Node) -> None:
         """React to a node that connected, disconnected or reported its record."""
         self.electorate.reassess()
+        self._changed.set()
         self._update_usable()
         self._check_startup()
         if all(each.state is State.SETTLED for each in self.nodes):

@@ -87,6 +87,11 @@ class NodeRecord:
         return replace(record, heard=heard)
 
     @property
+    def unread(self) -> bool:
+        """Whether the node has a record that this client has not read yet."""
+        return self.outdated or self.updating > 0
+
+    @property
     def last(self) -> Record | None:
         """The record as last read."""
         return self._record

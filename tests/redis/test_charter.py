@@ -5,13 +5,15 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
 
 from redlock_async import ConfigurationError, LockLost, QuorumUnavailable, Redlock
 from redlock_async.testing import LocalCluster
-from redlock_async.testing._raw import send_command
+from redlock_async.testing._raw import clear_nodes, send_command
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.usefixtures("embedded")]
 
@@ -141,6 +143,23 @@ async def test_the_same_nodes_at_other_addresses_are_known(nodes):
     for some in (local[2:5], [local[0], *nodes.urls[2:4]], [*nodes.urls[1:3], local[4]], local):
         async with Redlock(some, ttl=TTL) as redlock:
             await refusal(redlock)
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["new nodes", "nodes that have voted"])
+async def test_clients_with_different_addresses_can_start_together(nodes, used):
+    """Only one of them records its addresses, and the others wait until the nodes say which of them they are."""
+    hosts, ports = ("127.0.0.1", "127.1", "127.0.1"), [int(url.rpartition(":")[2]) for url in nodes.urls]
+    for _ in range(10):
+        for port in ports:
+            send_command(port, "FLUSHALL")
+        if used:
+            clear_nodes(ports, "", time.time_ns() // 1000)
+        async with AsyncExitStack() as stack:
+            clients = [Redlock([f"redis://{host}:{port}" for port in ports], ttl=TTL) for host in hosts]
+            for each in clients:
+                stack.push_async_callback(each.aclose)
+            await asyncio.gather(*(use(each, host) for each, host in zip(clients, hosts, strict=True)))
+            await asyncio.gather(*(use(each) for each in clients))
 
 
 async def test_clients_that_start_together_agree_on_one_configuration(nodes):

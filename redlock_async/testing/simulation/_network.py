@@ -115,8 +115,8 @@ class Address:
     redact = str
     """There are no secrets in a simulation."""
 
-    def __init__(self, network: Network, process: Process, machine: Machine) -> None:
-        self.label = machine.label
+    def __init__(self, network: Network, process: Process, machine: Machine, label: str) -> None:
+        self.label = label
         self._network = network
         self._process = process
         self._machine = machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from math import inf
 from random import Random
@@ -11,6 +12,9 @@ from typing import Any
 from ._machine import Machine
 from ._network import Address, Network
 from ._time import WALL, Clock, Loop, SavedLoopState, SimulationError
+
+ALIAS = re.compile(r"(?<=^node-\d)\.[\w-]+(?=\.simulated:)")
+"""What other addresses of a node contain in addition."""
 
 STEP = 2e-6
 """Seconds that one step of an event loop takes, so that time also passes in a busy loop."""
@@ -27,7 +31,7 @@ class Process:
     ) -> None:
         self._network = network
         self._timeline = network.timeline
-        self._addresses = {machine.label: Address(network, self, machine) for machine in machines}
+        self._machines = {machine.label: machine for machine in machines}
         self._clock = clock
         self._skew = skew
         self._stream = index
@@ -87,12 +91,12 @@ class Process:
         return self._rng
 
     def resolve(self, target: Any) -> Address:
-        """Return the simulated node of a URL."""
-        address = self._addresses.get(target.label)
-        if address is None:
-            known = ", ".join(self._addresses)
+        """Return the simulated node of a URL. A node also has the addresses node-0.<anything>.simulated:6379."""
+        machine = self._machines.get(ALIAS.sub("", target.label))
+        if machine is None:
+            known = ", ".join(self._machines)
             raise SimulationError(f"no node {target.label} in this simulation, only {known}. Use simulation.urls")
-        return address
+        return Address(self._network, self, machine, target.label)
 
     def next_number(self) -> int:
         """Return the number of the next connection."""

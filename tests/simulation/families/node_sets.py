@@ -26,6 +26,8 @@ class ConfiguredSchedule(KindSchedule):
     """Whether clients with the first configuration are the first ones, and must not be refused."""
     recorded: bool = False
     """Whether the nodes of the first configuration have voted before; otherwise its first client founds the cluster."""
+    aliases: bool = False
+    """Whether each client reaches the nodes at addresses of its own."""
 
     @property
     def calm(self):
@@ -33,9 +35,9 @@ class ConfiguredSchedule(KindSchedule):
         return self.first and super().calm
 
 
-def urls_of(nodes):
+def urls_of(nodes, alias=""):
     """The addresses of nodes that are named by letters."""
-    return [f"redis://node-{'ABCDE'.index(node)}.simulated:6379" for node in nodes]
+    return [f"redis://node-{'ABCDE'.index(node)}{alias}.simulated:6379" for node in nodes]
 
 
 def node_set(nodes, quorum):
@@ -46,12 +48,13 @@ def node_set(nodes, quorum):
 CLIENTS = {}
 
 
-def client(configured, number):
+def client(configured, number, alias):
     """A client with these nodes and this quorum, created once for many simulations."""
-    if (configured, number) not in CLIENTS:
+    if (configured, number, alias) not in CLIENTS:
         nodes, quorum = configured
-        CLIENTS[configured, number] = Redlock(urls_of(nodes), ttl=1.0, owner=f"p{number}", quorum=quorum)
-    return CLIENTS[configured, number]
+        urls = urls_of(nodes, alias)
+        CLIENTS[configured, number, alias] = Redlock(urls, ttl=1.0, owner=f"p{number}", quorum=quorum)
+    return CLIENTS[configured, number, alias]
 
 
 class Configured(KindRun):
@@ -60,12 +63,18 @@ class Configured(KindRun):
     may_be_refused = True
 
     def __init__(self, schedule, _clients):
-        super().__init__(schedule, lambda _nodes, number, **_options: client(schedule.configured[number], number))
+        def configured(_nodes, number, **_options):
+            return client(schedule.configured[number], number, f".p{number}" if schedule.aliases else "")
+
+        super().__init__(schedule, configured)
         if schedule.recorded:
             self._found(*schedule.configured[0])
 
     def _found(self, nodes, quorum):
-        """Have these nodes, and no others, record that they have voted for an hour for clients with that quorum."""
+        """Have these nodes, and no others, record that they have voted for an hour for clients with that quorum.
+
+        If the clients have other addresses, nothing is recorded of those, as on the nodes of a `LocalCluster`.
+        """
         charter = Charter(0, (node_set(nodes, quorum),))
         for node, place in zip(nodes, charter.sets[0].labels, strict=True):
             machine = self._simulation.machines["ABCDE".index(node)]
@@ -73,13 +82,14 @@ class Configured(KindRun):
             known = [word for each in nodes for word in (f"node:{each}", f"{since} a")]
             own = ("id", node, "server", machine.server.run_id, "origin", "joined")
             session = machine.server.connect(lambda *_: None)
-            told = ("charter", replace(charter, place=place).encode())
+            told = () if self.schedule.aliases else ("charter", replace(charter, place=place).encode())
             machine.server.receive(session, pack(("HSET", "redlock-async:node", *own, *told, *known)))
             machine.server.disconnect(session)
 
     async def _check_liveness(self, redlock):
         number = next(at for at, process in enumerate(self._processes) if not process.dead)
-        if self.schedule.first and self.schedule.configured[number] == self.schedule.configured[0]:
+        alike = len({*self.schedule.configured}) == 1
+        if alike or (self.schedule.first and self.schedule.configured[number] == self.schedule.configured[0]):
             await super()._check_liveness(redlock)
             return
         if not self.schedule.first:
@@ -194,6 +204,39 @@ def founding_together(seed):
     )  # fmt: skip
 
 
+def other_addresses(seed):
+    """Clients that reach the same nodes at addresses of their own begin within milliseconds, and nodes lose data."""
+    rng = Random(seed)
+    nodes, ttl = rng.choice(("ABC", "ABCDE")), rng.choice((1.0, 2.0))
+    jobs = tuple(
+        (
+            Task("lock", "x", rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), ttl, 6.0, 0.1),
+            Task("lock", "x", rng.uniform(0.1, 2.0), ttl, 6.0, 0.1),
+        )
+        for _ in range(rng.randint(2, 4))
+    )
+    found = [
+        Fault(
+            rng.uniform(0.0, 0.01),
+            rng.choice(("hold", "lag")),
+            node,
+            rng.uniform(0.001, 0.02),
+            rng.randrange(len(jobs)),
+        )
+        for node in rng.sample(range(len(nodes)), rng.choice((0, 0, 1, 2)))
+    ]
+    at = 0.3
+    while rng.random() < 0.4:
+        found.append(Fault(at, rng.choice(("wipe", "kill", "cut", "reset")), rng.randrange(len(nodes)), 0.1))
+        at += 1.5 * ttl
+    return ConfiguredSchedule(
+        seed, len(nodes), 0.005, rng.choice((0.0, 0.02)), 0.0, jobs, tuple(sorted(found, key=when)),
+        kind="configured", configured=((nodes, majority(len(nodes))),) * len(jobs), first=False, aliases=True,
+        recorded=rng.random() < 0.5,
+    )  # fmt: skip
+
+
+OF_KINDS["other addresses"] = FAMILIES["other addresses"] = other_addresses
 OF_KINDS["founding together"] = FAMILIES["founding together"] = founding_together
 OF_KINDS["quorums"] = FAMILIES["quorums"] = quorums
 OF_KINDS["other sets"] = FAMILIES["other sets"] = other_sets

@@ -68,3 +68,18 @@ def a_charter_counts_before_the_node_votes():
 
     with patch.object(_transport.electorate, "compare", counting):
         yield
+
+
+@mutant("other addresses")
+def each_client_records_its_own_addresses():
+    """Clients that begin at once record their charters on all nodes, each on those where it comes first."""
+    electorate = _transport.electorate.Electorate
+    with patch.object(electorate, "_recorders", lambda _self, known: [node for node, _, _ in known]):
+        yield
+
+
+@mutant("other addresses")
+def other_addresses_are_refused_at_once():
+    """A client does not wait until the first one has told all nodes which of them they are."""
+    with _comparing(lambda found: replace(found, is_final=True)):
+        yield
