@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from families import FAMILIES, OF_KINDS
-from framework.exploring import CORES, Findings, Worker, on_all_cores, pool
+from framework.exploring import Findings, Worker, on_all_cores, pool
 from framework.kinds import KindSchedule
 from framework.schedules import Run, shrink
 from mutants import MUTANTS, broken
@@ -92,17 +92,14 @@ def schedule_of(family, seed):
 
 
 def _explore(arguments):
-    families, seeds, seconds = arguments
-    return Explorer().explore(families, seeds, until=inf if seconds is None else time.monotonic() + seconds)
+    families, seeds = arguments
+    return Explorer().explore(families, seeds)
 
 
-def explore(families, first, number, *, seconds=None, progress=None):
-    """Run `number` schedules on all cores, or as many as fit in `seconds`. `progress` is called after each portion."""
+def explore(families, first, number, *, progress=None):
+    """Run `number` schedules on all cores. `progress` is called after each portion."""
     last = first + number
-    if seconds is None:
-        shares = [(families, range(at, min(at + PORTION, last)), None) for at in range(first, last, PORTION)]
-    else:
-        shares = [(families, range(first + core, last, CORES), seconds) for core in range(CORES)]
+    shares = [(families, range(at, min(at + PORTION, last))) for at in range(first, last, PORTION)]
     return on_all_cores(_explore, shares, Found(), progress)
 
 
