@@ -142,8 +142,10 @@ async def change_permits(context: Context, name: str, key: bytes, permits: int) 
     replaced = {node.index: answer.before for node, answer in answers if answer.before is not None}
     if _votes(context, replaced) >= context.quorum:
         return
+    # Before the nodes are asked again: meanwhile those that abstained may be able to vote, and none would be named.
+    error = _why_unchanged(context, name, permits, [answer for _, answer in answers])
     await _restore(context, key, ours, before | replaced)
-    raise _why_unchanged(context, name, permits, [answer for _, answer in answers])
+    raise error
 
 
 async def _stored_slots(context: Context, name: str, key: bytes) -> dict[int, _Slots]:
