@@ -223,7 +223,10 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
         assert earlier[5] < later[5], "a later holder has a smaller fence"
     per_hand_over = busy / len(leases)
     print(f"{per_hand_over:.1f} commands a node and hand-over")
-    assert per_hand_over < 12
+    # If a release is a script, it reads the lock. So a node also reports the next release to a client whose attempt
+    # failed there, and that client asks once more; on Redis before 7.2, also after each command that reads the queue.
+    native = any(name in eyes.clients[0].info("commandstats") for name in ("cmdstat_delifeq", "cmdstat_delex"))
+    assert per_hand_over < (12 if native else 17)
 
 
 @pytest.mark.alone
