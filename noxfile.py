@@ -116,8 +116,12 @@ def run(session: nox.Session, servers: list[str], *options: str, label: str = ""
         report.unlink(missing_ok=True)
         command = ["python", "-m", "pytest", "-q", *XDIST, *(session.posargs or LOCKS), *options]
         command.append(f"--junitxml={report}")
+        # hiredis and lupa would turn the lock of the interpreter on again, in the whole process.
+        env = {"PYTHON_GIL": "0"} if "free-threaded" in python else {}
+        if server:
+            env["REDLOCK_SERVER"] = server
         try:
-            session.run(*command, env={"REDLOCK_SERVER": server} if server else None)
+            session.run(*command, env=env)
         except nox.command.CommandFailed:
             failed.append(column)
         outcome = {"row": row, "column": column, "outcome": outcome_of(report)}
