@@ -659,7 +659,7 @@ async def test_permits_that_cannot_be(nodes):
 
 
 @pytest.mark.asyncio
-async def test_inspect_semaphore(nodes, eyes):
+async def test_inspect_semaphore(nodes, eyes, eventually):
     """The number, and who holds which slot on how many nodes and for how long."""
     async with Redlock(nodes, owner="anna") as one, Redlock(nodes, owner="boris") as two:
         assert await one.inspect_semaphore("x") is None
@@ -679,6 +679,7 @@ async def test_inspect_semaphore(nodes, eyes):
             assert each.token == held[not mine].token
         for lease in held:
             await lease.release()
+        await eventually(lambda: not taken(eyes))  # a release does not wait for all nodes
         assert (await one.inspect_semaphore("x")).slots == ()
 
 
