@@ -29,9 +29,10 @@ RESULTS = Path("build/matrix")
 SUPPORTED = ["3.11", "3.12", "3.13", "3.14", "3.15", "3.14t"]  # t: free-threaded
 
 _REDIS = (
-    "block_cancellation body cancellation contention copied_processes decorators dropped_leases errors_midway fair "
-    "faults handed_over identity latch local_cluster lock locks loops malformed_keys node_sets outage_errors periods "
-    "rare_faults request_context rwlock seam semaphore wait_until_lost"
+    "block_cancellation body cancellation charter clock_steps contention copied_processes decorators dropped_leases "
+    "election errors_midway fair faults handed_over identity latch local_cluster lock locks loops malformed_keys "
+    "node_sets outage_errors periods rare_faults request_context restricted rwlock seam semaphore takeover voting "
+    "wait_until_lost"
 )
 LOCKS = [
     "tests/unit",
@@ -42,6 +43,8 @@ LOCKS = [
     "tests/simulation/test_simulation.py",
 ]
 """What may differ from version to version. The command line, the integrations and the searches are tested on one."""
+
+XDIST = ["-n", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 VERSION = """
 import sys
@@ -84,21 +87,21 @@ def version_of(server: str) -> str:
 @nox.session(python=listed("PYTHONS") or SUPPORTED)
 def locks(session: nox.Session) -> None:
     """The suite of lock tests, on every server."""
-    session.install("--editable", ".[test]")
+    session.install("--editable", ".[locks]")
     run(session, find_servers())
 
 
 @nox.session
 def uvloop(session: nox.Session) -> None:
     """The suite of lock tests on uvloop."""
-    session.install("--editable", ".[test]", "uvloop")
+    session.install("--editable", ".[locks]", "uvloop")
     run(session, find_servers()[:1], "--event-loop=uvloop", label="uvloop")
 
 
 @nox.session
 def lowest(session: nox.Session) -> None:
     """The suite of lock tests with the oldest supported dependencies."""
-    session.install("--editable", ".[test]", *OLDEST)
+    session.install("--editable", ".[locks]", *OLDEST)
     run(session, find_servers()[:1], label="oldest dependencies")
 
 
@@ -111,9 +114,14 @@ def run(session: nox.Session, servers: list[str], *options: str, label: str = ""
         column = version_of(server)
         report = RESULTS / f"{row} on {column}.xml".replace(" ", "_")
         report.unlink(missing_ok=True)
-        command = ["python", "-m", "pytest", "-q", *(session.posargs or LOCKS), *options, f"--junitxml={report}"]
+        command = ["python", "-m", "pytest", "-q", *XDIST, *(session.posargs or LOCKS), *options]
+        command.append(f"--junitxml={report}")
+        # hiredis and lupa would turn the lock of the interpreter on again, in the whole process.
+        env = {"PYTHON_GIL": "0"} if "free-threaded" in python else {}
+        if server:
+            env["REDLOCK_SERVER"] = server
         try:
-            session.run(*command, env={"REDLOCK_SERVER": server} if server else None)
+            session.run(*command, env=env)
         except nox.command.CommandFailed:
             failed.append(column)
         outcome = {"row": row, "column": column, "outcome": outcome_of(report)}

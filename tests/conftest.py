@@ -32,7 +32,8 @@ TIME_LIMIT = 600
 `@pytest.mark.time_limit(1200)` sets another limit."""
 
 LONGEST_FIRST = (
-    "simulation/test_schedules.py", "interop/test_interop.py", "redis/test_cli_leases.py", "redis/test_semaphore.py",
+    "simulation/test_schedules.py", "interop/test_interop.py", "redis/test_cli_leases.py", "redis/test_node_sets.py",
+    "redis/test_semaphore.py",
     "redis/test_seam.py", "redis/test_cli_operators.py", "hostile/test_hostile_server.py", "redis/test_rwlock.py",
     "redis/test_demo.py", "redis/test_faults.py", "proof/test_faults_run.py", "proof/test_fences_run.py",
     "proof/test_terms_run.py", "simulation/test_waiters.py", "redis/test_cli_run.py", "redis/test_outage_errors.py",

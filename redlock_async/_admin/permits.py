@@ -144,6 +144,7 @@ async def change_permits(context: Context, name: str, key: bytes, permits: int) 
     context.wakeups.local_change(key)
     if _votes(context, replaced) >= context.quorum:
         return
+    # Before the nodes are asked again: meanwhile those that abstained may be able to vote, and none would be named.
     error = _why_unchanged(context, name, permits, [answer for _, answer in answers])
     await _restore(context, key, ours, before | replaced)
     raise error

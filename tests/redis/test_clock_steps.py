@@ -171,13 +171,9 @@ async def test_what_is_no_step(what, nodes, eventually):
             elif what == "delayed":
                 nodes.addresses[0].delay(0.15)
             else:
-                stopped = os.fork()
-                if not stopped:
-                    os.kill(os.getppid(), signal.SIGSTOP)
-                    signal.sigtimedwait([], 0.5)
-                    os.kill(os.getppid(), signal.SIGCONT)
-                    os._exit(0)
-                await asyncio.to_thread(os.waitpid, stopped, 0)
+                command = "kill -STOP $PPID; sleep 0.5; kill -CONT $PPID"
+                stopping = await asyncio.create_subprocess_exec("sh", "-c", command)
+                assert await stopping.wait() == 0
             await eventually(lambda: redlock.statistics().nodes_up == 3, within=10)
         async with Redlock(urls, ttl=2, wait=20) as late, late("x"):
             pass

@@ -37,11 +37,26 @@ def places(eyes, key=QUEUED):
     return sorted(eye.zcard(key) for eye in eyes.clients)[2]
 
 
-def commands(eyes):
+BY_LOCKS = ("cmdstat_evalsha", "cmdstat_delifeq", "cmdstat_delex")
+
+
+def commands(eyes, names=(*BY_LOCKS, "cmdstat_eval")):
     """Commands each node has carried out for clients of the library."""
-    ours = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_delifeq", "cmdstat_delex")
     stats = [eye.info("commandstats") for eye in eyes.clients]
-    return [sum(stat.get(name, {"calls": 0})["calls"] for name in ours) for stat in stats]
+    return [sum(stat.get(name, {"calls": 0})["calls"] for name in names) for stat in stats]
+
+
+async def settled(eyes):
+    """Commands each node has carried out for locks, when none is under way: a release does not wait for all nodes.
+
+    Without EVAL, by which clients read the nodes' records. Redis 6.2 reports to a client what that has written itself
+    there, so it reads them once more.
+    """
+    counted, before = commands(eyes, BY_LOCKS), None
+    while counted != before:
+        await asyncio.sleep(0.1)
+        counted, before = commands(eyes, BY_LOCKS), counted
+    return counted
 
 
 class Queuers:
@@ -151,12 +166,14 @@ async def test_uncontended_is_one_round_trip(nodes, eyes):
     """As long as nobody waits there is no ticket and no queue: one command to take it and one to release it."""
     async with Redlock(nodes) as redlock:
         await (await redlock.fair_lock("x").acquire()).release()
-        before = commands(eyes)
+        clocks = redlock._running.context.clocks
+        before, compared_at = await settled(eyes), clocks._began_at
         attempts = redlock.statistics().attempts
         for _ in range(20):
             await (await redlock.fair_lock("x").acquire()).release()
         assert redlock.statistics().attempts == attempts + 20
-        assert [after - earlier for earlier, after in zip(before, commands(eyes), strict=True)] == [40] * 5
+        sent = 40 + (clocks._began_at != compared_at)  # every few seconds, one more compares the nodes' clocks
+        assert [after - earlier for earlier, after in zip(before, await settled(eyes), strict=True)] == [sent] * 5
         assert not [key for eye in eyes.clients for key in eye.keys("*ticket*")]
 
 
@@ -223,7 +240,10 @@ async def test_thirty_waiters_of_three_processes_are_served_as_they_came(nodes, 
         assert earlier[5] < later[5], "a later holder has a smaller fence"
     per_hand_over = busy / len(leases)
     print(f"{per_hand_over:.1f} commands a node and hand-over")
-    assert per_hand_over < 12
+    # If a release is a script, it reads the lock. So a node also reports the next release to a client whose attempt
+    # failed there, and that client asks once more; on Redis before 7.2, also after each command that reads the queue.
+    native = any(name in eyes.clients[0].info("commandstats") for name in ("cmdstat_delifeq", "cmdstat_delex"))
+    assert per_hand_over < (12 if native else 17)
 
 
 @pytest.mark.alone

@@ -259,7 +259,7 @@ async def test_right_that_cannot_be_done_without_fails_at_once(users, rights, na
     error = await refused(users(*rights.split()), wait=30, at_once=True)
     assert len(error.nodes) >= 2  # those that ruled a quorum out
     assert all(isinstance(cause, NodeDenied) for cause in error.nodes.values())
-    assert named in str(error)
+    assert named in str(error).lower()  # Redis before 7.2 writes [SET], later servers 'set'
 
 
 @pytest.mark.asyncio

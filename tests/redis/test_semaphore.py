@@ -24,6 +24,7 @@ from redlock_async import (
     WrongKeyType,
     _kinds,
 )
+from redlock_async._admin import permits as permits_module
 from redlock_async._transport.commands import script
 
 CONTENDER = str(Path(__file__).with_name("semaphore_contender.py"))
@@ -658,7 +659,7 @@ async def test_permits_that_cannot_be(nodes):
 
 
 @pytest.mark.asyncio
-async def test_inspect_semaphore(nodes, eyes):
+async def test_inspect_semaphore(nodes, eyes, eventually):
     """The number, and who holds which slot on how many nodes and for how long."""
     async with Redlock(nodes, owner="anna") as one, Redlock(nodes, owner="boris") as two:
         assert await one.inspect_semaphore("x") is None
@@ -678,6 +679,7 @@ async def test_inspect_semaphore(nodes, eyes):
             assert each.token == held[not mine].token
         for lease in held:
             await lease.release()
+        await eventually(lambda: not taken(eyes))  # a release does not wait for all nodes
         assert (await one.inspect_semaphore("x")).slots == ()
 
 
@@ -845,6 +847,28 @@ async def test_a_change_does_not_count_masters_that_may_have_forgotten_a_slot(cl
             await operator.change_permits("x", 3)
         with contextlib.suppress(LockLost, QuorumUnavailable):
             await held.release()
+
+
+@pytest.mark.asyncio
+async def test_a_change_that_lacked_votes_names_the_nodes_that_vote_again(nodes, monkeypatch):
+    """The error says which nodes did not vote for the change, even if they can by the time the old number is back."""
+    restore = permits_module._restore
+
+    async def vote_again(context, *arguments):
+        for node in context.nodes:
+            node.record.quarantine(None)
+        await restore(context, *arguments)
+
+    monkeypatch.setattr(permits_module, "_restore", vote_again)
+    async with Redlock(nodes) as redlock:
+        await redlock.change_permits("x", 2)
+        abstaining = redlock._running.context.nodes[1:4]
+        for node in abstaining:
+            node.record.quarantine(ConnectionError("for the test"))
+        with pytest.raises(QuorumUnavailable, match="for the test") as caught:
+            await redlock.change_permits("x", 3)
+        assert set(caught.value.nodes) == {node.label for node in abstaining}
+        assert (await redlock.inspect_semaphore("x")).permits == 2
 
 
 @pytest.mark.asyncio

