@@ -8,7 +8,7 @@ from zlib import crc32
 
 from redlock_async._rounds.context import Context
 from redlock_async._rules.keys import Keys
-from redlock_async._transport.commands import Call, Command, DeleteIfEqual, SetIfAbsent
+from redlock_async._transport.commands import AcquireOne, Call, Command, DeleteIfEqual, SetIfAbsent
 
 from .kind import Attempt, LockKind, Refusal
 
@@ -24,7 +24,7 @@ class Exclusive(LockKind):
         self.names = tuple(sorted(by_name))
         self.keys = self.local_queue_keys = self.watched_keys = tuple(map(by_name.__getitem__, self.names))
         self.fenced = fenced
-        self.fence_keys = tuple(map(keys.fence, self.keys)) if fenced else ()
+        self.fence_keys: tuple[bytes, ...] = tuple(map(keys.fence, self.keys)) if fenced else ()
         self.probe_hash = crc32(self.keys[0])
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - a key has one holder
@@ -81,6 +81,8 @@ class Mutex(Exclusive, Attempt):
     def retry_command(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         locks = len(self.keys)
         if self.fenced:
+            if locks == 1:
+                return AcquireOne(self.keys[0], self.fence_keys[0], token, ttl_ms, candidate)
             return Call("mutex_acquire", 2 * locks, *self.keys, *self.fence_keys, locks, token, ttl_ms, candidate)
         return Call("mutex_acquire", locks, *self.keys, locks, token, ttl_ms)
 

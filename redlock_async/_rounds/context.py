@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from logging import DEBUG
 from typing import Any, Protocol, TypeVarTuple, final
 
@@ -19,15 +21,30 @@ from redlock_async._transport.node import Address, Node
 from redlock_async.errors import RedlockError
 from redlock_async.events import Events, Kind, logger
 
+from .group import AcquireGroup, Group, Member, ReleaseGroup
+
 Arguments = TypeVarTuple("Arguments")
+
+MOST_MEMBERS = 32
+"""More would keep a server from its other clients for longer than a fraction of a millisecond."""
+
+MOST_BYTES = 16 * 1024
+"""Of names and tokens in one command, for the same reason."""
+
+APART = 1.0
+"""Seconds without groups after a server has rejected a whole group. A name that its user may not lock must not cost all
+other locks a second round trip each time."""
 
 
 class Timed(Protocol):
     """A round, as far as its timeout is concerned."""
 
     started_at: float
-    over: bool
-    """Whether every node has answered or failed, so that no timeout is needed any more."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every node has answered or failed, so that no timeout is needed any more."""
+        ...
 
     def expire(self) -> None:
         """Count the nodes that have not answered as failed."""
@@ -73,6 +90,80 @@ class RoundTimeouts:
 
     def _call_later(self, delay: float, timeout: float, planned: float) -> None:
         self._loop.call_later(delay, self._run, timeout, planned, context=contextvars.Context())
+
+
+class Groups:
+    """Collects the acquires and releases of one iteration of the loop, and sends them in groups."""
+
+    def __init__(self, membership: Membership, timeouts: RoundTimeouts) -> None:
+        self._membership = membership
+        self._nodes = membership.nodes
+        self._timeouts = timeouts
+        self._acquires: list[Member] = []
+        self._releases: list[Member] = []
+        self._released_on = 0
+        """The nodes that the releases are for, as a bit mask."""
+        self._bytes = 0
+        self._announced = False
+        """Whether `send` will be called."""
+        self._apart_until = -math.inf
+
+    @property
+    def candidate(self) -> int | None:
+        """The fencing token that the next group proposes; None if it has no member yet."""
+        return self._acquires[0].command.candidate if self._acquires else None
+
+    def acquire(self, member: Member) -> None:
+        """Send a round that acquires a lock, with others."""
+        if self._acquires:
+            command, other, first = member.command, self._acquires[0].command, self._acquires[0]
+            same = command.ttl_ms == other.ttl_ms and command.candidate == other.candidate
+            if not same or member.timeout != first.timeout:
+                self.send()
+        self._acquires.append(member)
+        self._collected(member, len(self._acquires))
+
+    def release(self, member: Member, nodes: int) -> None:
+        """Send a round that releases a lock on those nodes (a bit mask), with others."""
+        if self._releases and nodes != self._released_on:
+            self.send()
+        self._released_on = nodes
+        self._releases.append(member)
+        self._collected(member, len(self._releases))
+
+    def _collected(self, member: Member, number: int) -> None:
+        command = member.command
+        self._bytes += len(command.key) + len(command.token)
+        if number == MOST_MEMBERS or self._bytes >= MOST_BYTES:
+            self.send()
+        elif not self._announced:
+            self._announced = True
+            self._nodes.batcher.before_next(self.send)
+
+    def send(self) -> None:
+        """Send what was collected."""
+        acquires, self._acquires = self._acquires, []
+        releases, self._releases = self._releases, []
+        self._bytes = 0
+        self._announced = False
+        if releases:
+            self._send(ReleaseGroup, releases, self._released_on)
+        if wanted := [member for member in acquires if member.wanted]:
+            self._send(AcquireGroup, wanted, self._nodes.all)
+
+    def _send(self, kind: type[Group], members: Sequence[Member], nodes: int) -> None:
+        first, membership = members[0], self._membership
+        if len(members) == 1 or first.started_at < self._apart_until:
+            for member in members:
+                member.send_alone()
+            return
+        rejected = partial(self._send_apart, first.started_at + APART)
+        group = kind(membership.nodes, membership.quorum, membership.clocks, members, on_rejected=rejected)
+        self._timeouts.add(group, first.timeout)
+        group.send(nodes)
+
+    def _send_apart(self, until: float) -> None:
+        self._apart_until = until
 
 
 class Waiter(Protocol):
@@ -234,6 +325,7 @@ class Context:
         self.nodes = self.membership.nodes
         self.clocks = self.membership.clocks
         self.quorum = self.membership.quorum
+        self.groups = Groups(self.membership, self.timeouts)
 
     @property
     def inherited(self) -> bool:

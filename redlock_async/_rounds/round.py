@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from redlock_async._rules.fencing import AHEAD
-from redlock_async._rules.quorum import Tally, Verdict
+from redlock_async._rules.quorum import WON, Tally, Verdict
 from redlock_async._rules.replies import missing_script
-from redlock_async._transport.commands import Command, failure_of
-from redlock_async._transport.connection import ErrorReply
+from redlock_async._transport.commands import AcquireOne, Command, DeleteIfEqual, failure_of
+from redlock_async._transport.connection import ErrorReply, Receiver
 from redlock_async._transport.node import Node
 from redlock_async.errors import (
     ConfigurationError,
@@ -28,6 +28,7 @@ from redlock_async.errors import (
 )
 
 from .context import Context
+from .group import Group
 from .reply_timer import NODE_TIMED_OUT, timed
 
 NOT_YET = TimeoutError("no reply yet")
@@ -35,6 +36,9 @@ NOT_YET = TimeoutError("no reply yet")
 
 POLL_INTERVAL = 0.01
 """Seconds between two looks at whether the last node has replied."""
+
+GROUPED = (AcquireOne, DeleteIfEqual)
+"""Commands that are sent in groups. The timeout of such a round begins when it is sent alone; groups have their own."""
 
 NONE_FAILED: Mapping[int, Exception] = {}
 """The causes of most rounds."""
@@ -44,8 +48,8 @@ class Round(Tally):
     """A command, the nodes that it went to, and the count of their replies."""
 
     __slots__ = (
-        "_command", "_context", "_decided", "_open", "_reply_timer", "causes", "granted_mask", "outcome", "over",
-        "sent_mask", "started_at",
+        "_context", "_decided", "_group", "_open", "_reply_timer", "causes", "command", "granted_mask", "outcome",
+        "over", "sent_mask", "started_at", "timeout",
     )  # fmt: skip
 
     elects: ClassVar[bool] = False
@@ -59,8 +63,10 @@ class Round(Tally):
         self.asked, self.quorum = len(context.nodes), context.quorum
         self.granted = self.refused = self.failed = 0
         self._context = context
-        self._command = command
+        self.command = command
         self._decided = False
+        self._group: Group | None = None
+        """The group that its command was sent in."""
         self._open = 0
         """Bit mask of the nodes that have been asked and have not replied."""
         self.sent_mask = 0
@@ -75,7 +81,9 @@ class Round(Tally):
         """The verdict, as soon as no outstanding reply can change it."""
         self.started_at = context.now()
         self._reply_timer = timed(self, context) if context.events.reply_listeners else None
-        context.timeouts.add(self, timeout)
+        self.timeout = timeout
+        if type(command) not in GROUPED:
+            context.timeouts.add(self, timeout)
 
     # Sending
 
@@ -83,7 +91,7 @@ class Round(Tally):
         """Send to every node that has not been asked yet."""
         asked, nodes = self.sent_mask | self._open, self._context.nodes
         if not asked and nodes.dialect is not None:
-            nodes.batcher.send_all(self._command.pack(nodes.dialect), self._reply_timer or self)
+            nodes.batcher.send_all(self.command.pack(nodes.dialect), self._reply_timer or self)
             self.sent_mask = self._open = nodes.all
             return
         for node in nodes:
@@ -97,11 +105,67 @@ class Round(Tally):
             self._fail(node.index, node.cause)
         else:
             self.sent_mask |= node.bit
-            node.live.send(self._command.pack(node.compare_and_delete), self._reply_timer or self)
+            node.live.send(self.command.pack(node.compare_and_delete), self._reply_timer or self)
 
     def abandon(self) -> None:
         """Send nothing more: the verdict is not needed any more, and the release of what was granted is on its way."""
+        self._catch_up()
         self._decided = True
+
+    # In a group
+
+    @property
+    def measured(self) -> bool:
+        """Whether something measures the time of each reply."""
+        return self._reply_timer is not None
+
+    @property
+    def receiver(self) -> Receiver:
+        """What takes the replies."""
+        return self._reply_timer or self
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is still to be sent."""
+        return not self._decided
+
+    def send_alone(self) -> None:
+        """Send its own command to every node."""
+        self._context.timeouts.add(self, self.timeout)
+        Round.ask_all(self)
+
+    def sent_in(self, group: Group, asked: int, reached: int) -> None:
+        """It is for the nodes in one bit mask, and a group's command goes to those in the other."""
+        self._group = group
+        self._open, self.sent_mask = asked, reached
+
+    def unsent(self, node: Node, *, asked: bool) -> None:  # noqa: ARG002 - for rounds that need not go to all nodes
+        """The group's command does not go to that node; `asked`: although it is for it."""
+        self._fail(node.index, node.cause)
+
+    def failed_on(self, node: int, cause: Exception) -> None:
+        """The group's command failed on that node."""
+        self._fail(node, cause)
+
+    def sent_again(self) -> None:
+        """It was sent again after an error of its group, behind what was sent since."""
+
+    def granted_late(self, bit: int) -> None:
+        """One more node, by its bit, granted everything to its group, after a quorum."""
+
+    def _catch_up(self) -> None:
+        """Count the replies that the group has not handed out yet."""
+        if self._group is not None:
+            self._group.hand_out()
+
+    def _count_together(self, nodes: int, number: int) -> None:
+        """Count that many nodes (a bit mask) that granted it together with its group."""
+        self._open = left = self._open ^ nodes
+        self.granted += number
+        if self.granted >= self.quorum and not self._decided:
+            self._decide(WON)
+        if not left:
+            self._all_answered()
 
     # Replies
 
@@ -149,10 +213,10 @@ class Round(Tally):
 
     def _failed_with(self, node: int, message: str) -> None:
         again = missing_script(message) and self.may_send_again(1 << node)
-        if again and self._context.nodes[node].send_source(self._command, self._reply_timer or self):
+        if again and self._context.nodes[node].send_source(self.command, self._reply_timer or self):
             return
         # An error can come from the middle of a script, after its SET, so the node still needs a release.
-        self._fail(node, failure_of(message, self._command))
+        self._fail(node, failure_of(message, self.command))
 
     def dropped(self, node: int, cause: Exception) -> None:
         """The connection ended before the reply."""
@@ -188,6 +252,7 @@ class Round(Tally):
 
     def expire(self) -> None:
         """Count the nodes that have not replied as failed."""
+        self._catch_up()
         late = [node for node in self._context.nodes if self._open & node.bit]
         for node in late:
             self._fail(node.index, NODE_TIMED_OUT)

@@ -10,10 +10,11 @@ from typing import cast
 
 from redlock_async._kinds.kind import Attempt, Refusal
 from redlock_async._rounds.context import Context
+from redlock_async._rounds.group import Replies
 from redlock_async._rounds.round import Round
 from redlock_async._rules.fencing import choose
 from redlock_async._rules.quorum import WON, Verdict
-from redlock_async._transport.commands import Command, SetIfAbsent
+from redlock_async._transport.commands import AcquireOne, Command, SetIfAbsent
 from redlock_async._transport.node import Node
 
 MIN_HEDGE_DELAY = 0.01
@@ -64,6 +65,13 @@ class AcquireRound(Round):
         """The refusals, by node."""
         self._on_late_grant: Callable[[int], None] | None = None
 
+    def ask_all(self) -> None:
+        """Send to every node that has not been asked yet, with others that begin in this iteration of the loop."""
+        if type(self.command) is AcquireOne and not self.sent_mask | self._open:
+            self._context.groups.acquire(self)
+        else:
+            Round.ask_all(self)
+
     def when_granted_late(self, callback: Callable[[int], None]) -> None:
         """Call back with the bit of each node that grants after the outcome of the attempt was known."""
         self._on_late_grant = callback
@@ -74,6 +82,7 @@ class AcquireRound(Round):
         Contenders that all start at the same node do not split the votes, and each lost race costs one command.
         """
         self._mode = Mode.PROBING
+        self._context.timeouts.add(self, self.timeout)
         self.asked = self.quorum = 1
         self._start_hedge_timer()
         self.ask(node)
@@ -110,6 +119,7 @@ class AcquireRound(Round):
 
     def call_off(self) -> None:
         """Stop, because the client is closed: nodes that have not been asked never will be."""
+        self._catch_up()
         self._decide(Verdict.UNREACHABLE)
 
     # Replies
@@ -138,9 +148,27 @@ class AcquireRound(Round):
         if not left:
             self._all_answered()
 
+    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:
+        """A quorum, the nodes in a bit mask, granted it with those tokens by node, as all of its group."""
+        self.granted_mask, self.fences = nodes, tokens
+        if not self._decided:
+            self._decide(WON)
+
+    def granted_late(self, bit: int) -> None:
+        """So did one more node, by its bit."""
+        self.granted_mask |= bit
+        if self._on_late_grant is not None:
+            self._on_late_grant(bit)
+
+    def count_grants(self, nodes: int, replies: Replies) -> None:
+        """Count what those nodes (a bit mask) granted to all of its group."""
+        self.fences = {**self.fences, **dict.fromkeys((node for node, _ in replies), self._candidate)}
+        self.granted_mask |= nodes
+        self._count_together(nodes, len(replies))
+
     def _deliver_slowly(self, node: int, reply: object) -> None:
         bit = 1 << node
-        if self._sample is not None and self._open & bit and type(reply) is bytes and reply == self._command.grant:
+        if self._sample is not None and self._open & bit and type(reply) is bytes and reply == self.command.grant:
             self._sample.hold(self, node)  # it comes back as a grant with the time
             return
         if self._open & bit and not self._context.nodes.abstaining & bit and (time := _node_time(reply)) is not None:
@@ -176,10 +204,10 @@ class AcquireRound(Round):
         """The fencing token in a grant, or the one that was proposed if there is none; None if it is no grant."""
         if _node_time(reply) is not None:
             return self._candidate if type(reply) is int else cast("list[int]", reply)[0]
-        return self._candidate if type(reply) is bytes and reply == self._command.grant else None
+        return self._candidate if type(reply) is bytes and reply == self.command.grant else None
 
     def _refused(self, node: int, refusal: Refusal) -> None:
-        if refusal.token is None and type(refusal) is Refusal and not isinstance(self._command, SetIfAbsent):
+        if refusal.token is None and type(refusal) is Refusal and not isinstance(self.command, SetIfAbsent):
             # Asked again to find out who holds it, it would be asked forever.
             raise TypeError("a script that refuses names the holder")
         self._attempt.on_refusal(refusal)

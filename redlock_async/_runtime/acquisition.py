@@ -229,7 +229,7 @@ class Acquisition:
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
         self._token = token = context.fresh_token(self._label)
         build = attempt.first_command if first else attempt.retry_command
-        candidate = context.wall_us()
+        candidate = context.groups.candidate or context.wall_us()
         command = build(token, round((ttl + self._options.takeover_delay) * 1000), candidate)
         self._asked_for = attempt.granted_kind()
         self._round = round_ = AcquireRound(context, attempt, command, self._timeout, candidate)
@@ -278,6 +278,8 @@ class Acquisition:
         return False
 
     def _release_votes(self, round_: AcquireRound) -> None:
+        if not round_.sent_mask:
+            return  # no node has been asked
         context, kind = self._context, self._asked_for
         give_back(context, kind, self._token, round_.sent_mask)
         context.wakeups.votes_returned(kind.written_keys, round_.granted_mask)

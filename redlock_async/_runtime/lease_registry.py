@@ -10,10 +10,11 @@ from weakref import WeakKeyDictionary
 
 from redlock_async._kinds.kind import LockKind
 from redlock_async._rounds.context import Context
+from redlock_async._rounds.group import Group, Replies
 from redlock_async._rounds.round import Round
 from redlock_async._rules.lease_timing import FIRST_CHECK, HELD, RELEASED, Phase
 from redlock_async._rules.quorum import WON, Verdict
-from redlock_async._transport.commands import Command
+from redlock_async._transport.commands import Command, DeleteIfEqual
 from redlock_async._transport.connection import Receiver
 from redlock_async._transport.node import PRUNE_AT, Node
 from redlock_async.errors import HoldUnconfirmed, LockLost, QuorumUnavailable
@@ -390,17 +391,29 @@ class LeaseRegistry:
 class ReleaseRound(Round):
     """Release a lock on every node it may be held on. Undeliverable releases are sent on reconnecting."""
 
-    __slots__ = ("_state_count",)
+    __slots__ = ("_nodes", "_state_count")
 
     operation = "release"
 
     def __init__(self, context: Context, kind: LockKind, command: Command, timeout: float) -> None:
         Round.__init__(self, context, command, timeout)  # as super() does, at a third of its cost
         self._state_count = kind.state_count
+        self._nodes = 0
+        """The nodes that it is for, as a bit mask."""
 
     def send(self, nodes: int) -> None:
         """Send to those nodes (a bit mask); the others never received the lock."""
-        every, command = self._context.nodes, self._command
+        self._nodes = nodes
+        if type(self.command) is DeleteIfEqual:
+            self._context.groups.release(self, nodes & self._context.nodes.all)
+        else:
+            self.send_alone()
+
+    def send_alone(self) -> None:
+        """Send its own command."""
+        nodes = self._nodes
+        self._context.timeouts.add(self, self.timeout)
+        every, command = self._context.nodes, self.command
         receiver: Receiver = self._reply_timer or self
         if every.dialect is not None and nodes & every.all == every.all:
             every.batcher.send_all(command.pack(every.dialect), receiver)
@@ -417,6 +430,30 @@ class ReleaseRound(Round):
                 self._fail(node.index, node.cause)
             else:
                 node.connection.send(command.pack(node.compare_and_delete), receiver)
+
+    def sent_in(self, group: Group, asked: int, reached: int) -> None:
+        super().sent_in(group, self._context.nodes.all, reached)
+        if self._reply_timer is not None and asked != self._open:
+            self._reply_timer.only(asked)
+
+    def unsent(self, node: Node, *, asked: bool) -> None:
+        if asked:
+            self._queue(node)
+        super().unsent(node, asked=asked)
+
+    def sent_again(self) -> None:
+        # A task of this process that was refused meanwhile is not notified by the node.
+        assert isinstance(self.command, DeleteIfEqual)  # noqa: S101 - only these are sent in groups
+        self._context.wakeups.local_change(self.command.key)
+
+    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:  # noqa: ARG002 - for acquires
+        """A quorum has released it, and all of its group."""
+        if not self._decided:
+            self._decide(WON)
+
+    def count_grants(self, nodes: int, replies: Replies) -> None:
+        """Count the nodes (a bit mask) that released all of its group."""
+        self._count_together(nodes, len(replies))
 
     def deliver(self, node: int, reply: object) -> None:
         # This and AcquireRound.deliver are the most frequent work of the library. Nearly always it was ours.
@@ -444,7 +481,7 @@ class ReleaseRound(Round):
 
     def _queue(self, node: Node) -> None:
         """Send it to that node on its next connection."""
-        node.queue_release(self._command)
+        node.queue_release(self.command)
 
 
 class ReleaseEverywhereRound(ReleaseRound):
@@ -466,7 +503,7 @@ class ReleaseEverywhereRound(ReleaseRound):
         super().send((1 << len(self._context.nodes)) - 1)
 
     def _queue(self, node: Node) -> None:
-        node.queue_release(self._command, math.inf if self._set_by_us & node.bit else self.started_at + self._left)
+        node.queue_release(self.command, math.inf if self._set_by_us & node.bit else self.started_at + self._left)
 
 
 def give_back(context: Context, kind: LockKind, token: bytes, nodes: int, ttl: float = math.inf) -> ReleaseRound:
