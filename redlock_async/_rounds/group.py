@@ -100,7 +100,7 @@ class Group:
         self._nodes = nodes
         self._quorum = quorum
         self._clocks = clocks
-        self._members = members
+        self._members: Sequence[Member] = members
         self._on_rejected = on_rejected
         self._command = self._join([member.command for member in members])
         self.started_at = members[0].started_at
@@ -160,6 +160,8 @@ class Group:
             self._replies.append((node, reply))
             self._mask |= bit
             self._count(node)
+            if not self._open:
+                self._members = ()  # they refer to the group: such a circle would wait for the garbage collector
             return
         self.hand_out()
         if type(reply) is ErrorReply:
@@ -182,13 +184,15 @@ class Group:
         """The replies to the members."""
         raise NotImplementedError
 
-    def hand_out(self) -> None:
-        """Let each member count for itself, from the first reply on."""
-        if not self._apart:
+    def hand_out(self, wanted_by: Member | None = None) -> None:
+        """Let each member count for itself, from the first reply on; once all have replied, only that one."""
+        if self._apart:
+            return
+        if self._members:
             self._apart = True
-            if self._replies:
-                for member in self._members:
-                    member.count_grants(self._mask, self._replies)
+        if self._replies:
+            for member in self._members or filter(None, (wanted_by,)):
+                member.count_grants(self._mask, self._replies)
 
     def dropped(self, node: int, cause: Exception) -> None:
         """The connection ended before the reply."""

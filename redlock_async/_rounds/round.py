@@ -28,7 +28,7 @@ from redlock_async.errors import (
 )
 
 from .context import Context
-from .group import Group
+from .group import Group, Replies
 from .reply_timer import NODE_TIMED_OUT, timed
 
 NOT_YET = TimeoutError("no reply yet")
@@ -109,7 +109,7 @@ class Round(Tally):
 
     def abandon(self) -> None:
         """Send nothing more: the verdict is not needed any more, and the release of what was granted is on its way."""
-        self._catch_up()
+        self.catch_up()
         self._decided = True
 
     # In a group
@@ -153,15 +153,21 @@ class Round(Tally):
     def granted_late(self, bit: int) -> None:
         """One more node, by its bit, granted everything to its group, after a quorum."""
 
-    def _catch_up(self) -> None:
-        """Count the replies that the group has not handed out yet."""
-        if self._group is not None:
-            self._group.hand_out()
+    def catch_up(self) -> None:
+        """Count the replies that were only counted for the group."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.hand_out(self)
 
-    def _count_together(self, nodes: int, number: int) -> None:
-        """Count that many nodes (a bit mask) that granted it together with its group."""
+    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:  # noqa: ARG002 - acquires keep them
+        """A quorum, the nodes in a bit mask, granted everything to its group; locks got these tokens, by node."""
+        if not self._decided:
+            self._decide(WON)
+
+    def count_grants(self, nodes: int, replies: Replies) -> None:
+        """Count what those nodes (a bit mask) granted to all of its group."""
         self._open = left = self._open ^ nodes
-        self.granted += number
+        self.granted += len(replies)
         if self.granted >= self.quorum and not self._decided:
             self._decide(WON)
         if not left:
@@ -252,7 +258,7 @@ class Round(Tally):
 
     def expire(self) -> None:
         """Count the nodes that have not replied as failed."""
-        self._catch_up()
+        self.catch_up()
         late = [node for node in self._context.nodes if self._open & node.bit]
         for node in late:
             self._fail(node.index, NODE_TIMED_OUT)

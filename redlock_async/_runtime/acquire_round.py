@@ -119,7 +119,7 @@ class AcquireRound(Round):
 
     def call_off(self) -> None:
         """Stop, because the client is closed: nodes that have not been asked never will be."""
-        self._catch_up()
+        self.catch_up()
         self._decide(Verdict.UNREACHABLE)
 
     # Replies
@@ -149,22 +149,19 @@ class AcquireRound(Round):
             self._all_answered()
 
     def won_together(self, nodes: int, tokens: dict[int, int]) -> None:
-        """A quorum, the nodes in a bit mask, granted it with those tokens by node, as all of its group."""
         self.granted_mask, self.fences = nodes, tokens
         if not self._decided:
             self._decide(WON)
 
     def granted_late(self, bit: int) -> None:
-        """So did one more node, by its bit."""
         self.granted_mask |= bit
         if self._on_late_grant is not None:
             self._on_late_grant(bit)
 
     def count_grants(self, nodes: int, replies: Replies) -> None:
-        """Count what those nodes (a bit mask) granted to all of its group."""
         self.fences = {**self.fences, **dict.fromkeys((node for node, _ in replies), self._candidate)}
         self.granted_mask |= nodes
-        self._count_together(nodes, len(replies))
+        super().count_grants(nodes, replies)
 
     def _deliver_slowly(self, node: int, reply: object) -> None:
         bit = 1 << node

@@ -278,6 +278,7 @@ class Acquisition:
         return False
 
     def _release_votes(self, round_: AcquireRound) -> None:
+        round_.catch_up()
         if not round_.sent_mask:
             return  # no node has been asked
         context, kind = self._context, self._asked_for

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from redlock_async._kinds.kind import LockKind
 from redlock_async._rounds.context import Context
-from redlock_async._rounds.group import Group, Replies
+from redlock_async._rounds.group import Group
 from redlock_async._rounds.round import Round
 from redlock_async._rules.lease_timing import FIRST_CHECK, HELD, RELEASED, Phase
 from redlock_async._rules.quorum import WON, Verdict
@@ -445,15 +445,6 @@ class ReleaseRound(Round):
         # A task of this process that was refused meanwhile is not notified by the node.
         assert isinstance(self.command, DeleteIfEqual)  # noqa: S101 - only these are sent in groups
         self._context.wakeups.local_change(self.command.key)
-
-    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:  # noqa: ARG002 - for acquires
-        """A quorum has released it, and all of its group."""
-        if not self._decided:
-            self._decide(WON)
-
-    def count_grants(self, nodes: int, replies: Replies) -> None:
-        """Count the nodes (a bit mask) that released all of its group."""
-        self._count_together(nodes, len(replies))
 
     def deliver(self, node: int, reply: object) -> None:
         # This and AcquireRound.deliver are the most frequent work of the library. Nearly always it was ours.
