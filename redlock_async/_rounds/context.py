@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVarTuple, final
 
 from redlock_async._rules.keys import Keys
 from redlock_async._rules.settings import Settings
-from redlock_async._transport.commands import Command
+from redlock_async._transport.commands import AcquireOne, Command, DeleteIfEqual
 from redlock_async._transport.environment import Environment, for_loop
 from redlock_async._transport.membership import Membership
 from redlock_async._transport.node import Address, Node
@@ -26,10 +26,10 @@ from .group import AcquireGroup, Group, Member, ReleaseGroup
 Arguments = TypeVarTuple("Arguments")
 
 MOST_MEMBERS = 32
-"""More would keep a server from its other clients for longer than a fraction of a millisecond."""
+"""Of a group: more would keep a server from its other clients for longer than a fraction of a millisecond."""
 
-MOST_BYTES = 16 * 1024
-"""Of names and tokens in one command, for the same reason."""
+LONGEST_GROUPED = 512
+"""Bytes of a name in a group, for the same reason. Longer names are sent alone."""
 
 APART = 1.0
 """Seconds without groups after a server has rejected a whole group. A name that its user may not lock must not cost all
@@ -98,64 +98,67 @@ class Groups:
     def __init__(self, membership: Membership, timeouts: RoundTimeouts) -> None:
         self._membership = membership
         self._nodes = membership.nodes
+        self._batcher = membership.batcher
         self._timeouts = timeouts
         self._acquires: list[Member] = []
+        self._ttl_ms, self._timeout = 0, 0.0
+        """Of all of these, as is the candidate."""
+        self.candidate = 0
+        """The fencing token that the next group proposes; 0 if it has no member yet."""
         self._releases: list[Member] = []
         self._released_on = 0
         """The nodes that the releases are for, as a bit mask."""
-        self._bytes = 0
-        self._announced = False
-        """Whether `send` will be called."""
         self._apart_until = -math.inf
 
-    @property
-    def candidate(self) -> int | None:
-        """The fencing token that the next group proposes; None if it has no member yet."""
-        return self._acquires[0].command.candidate if self._acquires else None
+    def acquire(self, member: Member, command: AcquireOne) -> None:
+        """Send a round that acquires a lock, with others; the first command of an iteration is sent as it is."""
+        if not self._batcher.scheduled or len(command.key) > LONGEST_GROUPED:
+            member.send_alone()
+            return
+        acquires = self._acquires
+        if acquires and (
+            command.ttl_ms != self._ttl_ms or command.candidate != self.candidate or member.timeout != self._timeout
+        ):
+            self.send()
+            acquires = self._acquires
+        if not acquires:
+            self._ttl_ms, self._timeout, self.candidate = command.ttl_ms, member.timeout, command.candidate
+            self._batcher.before_next(self.send)
+        acquires.append(member)
+        if len(acquires) == MOST_MEMBERS:
+            self.send()
 
-    def acquire(self, member: Member) -> None:
-        """Send a round that acquires a lock, with others."""
-        if self._acquires:
-            command, other, first = member.command, self._acquires[0].command, self._acquires[0]
-            same = command.ttl_ms == other.ttl_ms and command.candidate == other.candidate
-            if not same or member.timeout != first.timeout:
-                self.send()
-        self._acquires.append(member)
-        self._collected(member, len(self._acquires))
-
-    def release(self, member: Member, nodes: int) -> None:
-        """Send a round that releases a lock on those nodes (a bit mask), with others."""
+    def release(self, member: Member, command: DeleteIfEqual, nodes: int) -> None:
+        """Send a round that releases a lock on those nodes (a bit mask), likewise."""
+        if not self._batcher.scheduled or len(command.key) > LONGEST_GROUPED:
+            member.send_alone()
+            return
         if self._releases and nodes != self._released_on:
             self.send()
-        self._released_on = nodes
+        if not self._releases:
+            self._released_on = nodes
+            self._batcher.before_next(self.send)
         self._releases.append(member)
-        self._collected(member, len(self._releases))
-
-    def _collected(self, member: Member, number: int) -> None:
-        command = member.command
-        self._bytes += len(command.key) + len(command.token)
-        if number == MOST_MEMBERS or self._bytes >= MOST_BYTES:
+        if len(self._releases) == MOST_MEMBERS:
             self.send()
-        elif not self._announced:
-            self._announced = True
-            self._nodes.batcher.before_next(self.send)
 
     def send(self) -> None:
         """Send what was collected."""
-        acquires, self._acquires = self._acquires, []
-        releases, self._releases = self._releases, []
-        self._bytes = 0
-        self._announced = False
-        if releases:
+        if self._releases:
+            releases, self._releases = self._releases, []
             self._send(ReleaseGroup, releases, self._released_on)
-        if wanted := [member for member in acquires if member.wanted]:
-            self._send(AcquireGroup, wanted, self._nodes.all)
+        if self._acquires:
+            acquires, self._acquires, self.candidate = self._acquires, [], 0
+            self._send(AcquireGroup, acquires, self._nodes.all)
 
     def _send(self, kind: type[Group], members: Sequence[Member], nodes: int) -> None:
         first, membership = members[0], self._membership
-        if len(members) == 1 or first.started_at < self._apart_until:
+        if len(members) > 1:
+            members = [member for member in members if member.wanted]
+        if len(members) <= 1 or first.started_at < self._apart_until:
             for member in members:
-                member.send_alone()
+                if member.wanted:
+                    member.send_alone()
             return
         rejected = partial(self._send_apart, first.started_at + APART)
         group = kind(membership.nodes, membership.quorum, membership.clocks, members, on_rejected=rejected)

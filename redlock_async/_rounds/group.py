@@ -1,5 +1,6 @@
 """Group commit: the plain acquires and releases of one iteration of the loop, in one command per node.
 
+The first of an iteration is sent as it is, so that a single one costs what it always did; the others are collected.
 Each member of a group is a round with its own token, votes, verdict and errors; only the command and its replies are
 shared. While every reply grants everything, the replies are counted once for the whole group.
 

@@ -132,7 +132,12 @@ class Round(Tally):
     def send_alone(self) -> None:
         """Send its own command to every node."""
         self._context.timeouts.add(self, self.timeout)
-        Round.ask_all(self)
+        nodes = self._context.nodes
+        if nodes.dialect is None:
+            Round.ask_all(self)
+        else:
+            nodes.batcher.send_all(self.command.pack(nodes.dialect), self._reply_timer or self)
+            self.sent_mask = self._open = nodes.all
 
     def sent_in(self, group: Group, asked: int, reached: int) -> None:
         """It is for the nodes in one bit mask, and a group's command goes to those in the other."""

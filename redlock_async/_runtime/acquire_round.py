@@ -67,10 +67,11 @@ class AcquireRound(Round):
 
     def ask_all(self) -> None:
         """Send to every node that has not been asked yet, with others that begin in this iteration of the loop."""
-        if type(self.command) is AcquireOne and not self.sent_mask | self._open:
-            self._context.groups.acquire(self)
-        else:
+        command = self.command
+        if type(command) is not AcquireOne or self.sent_mask | self._open:
             Round.ask_all(self)
+        else:
+            self._context.groups.acquire(self, command)
 
     def when_granted_late(self, callback: Callable[[int], None]) -> None:
         """Call back with the bit of each node that grants after the outcome of the attempt was known."""

@@ -404,8 +404,9 @@ class ReleaseRound(Round):
     def send(self, nodes: int) -> None:
         """Send to those nodes (a bit mask); the others never received the lock."""
         self._nodes = nodes
-        if type(self.command) is DeleteIfEqual:
-            self._context.groups.release(self, nodes & self._context.nodes.all)
+        command, context = self.command, self._context
+        if type(command) is DeleteIfEqual:
+            context.groups.release(self, command, nodes & context.nodes.all)
         else:
             self.send_alone()
 

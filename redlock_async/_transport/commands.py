@@ -111,7 +111,7 @@ class AcquireOne:
 
     grant: ClassVar[bytes | None] = None
 
-    __slots__ = ("_call", "candidate", "key", "register", "token", "ttl_ms")
+    __slots__ = ("_packed", "candidate", "key", "register", "token", "ttl_ms")
 
     def __init__(self, key: bytes, register: bytes, token: bytes, ttl_ms: int, candidate: int) -> None:
         self.key = key
@@ -119,22 +119,21 @@ class AcquireOne:
         self.token = token
         self.ttl_ms = ttl_ms
         self.candidate = candidate
-        self._call: Call | None = None
-
-    @property
-    def call(self) -> Call:
-        """The script, if it is sent alone."""
-        if self._call is None:
-            self._call = Call("mutex_acquire", 2, self.key, self.register, 1, self.token, self.ttl_ms, self.candidate)
-        return self._call
+        self._packed: bytes | None = None
 
     def pack(self, dialect: CompareAndDelete) -> bytes:
         """Return the bytes to send."""
-        return self.call.pack(dialect)
+        packed = self._packed
+        if packed is None:
+            packed = self._packed = self._call().pack(dialect)
+        return packed
 
     def pack_with_source(self) -> bytes:
         """Return the bytes to send to a server that has forgotten the script."""
-        return self.call.pack_with_source()
+        return self._call().pack_with_source()
+
+    def _call(self) -> Call:
+        return Call("mutex_acquire", 2, self.key, self.register, 1, self.token, self.ttl_ms, self.candidate)
 
 
 class SetIfAbsent:

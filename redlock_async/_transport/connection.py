@@ -111,8 +111,10 @@ class WriteBatcher:
         self._waiting: list[Connection] = []
         """Connections with a queue of their own."""
         self._before_write: Callable[[], None] | None = None
-        self._before_next: Callable[[], None] | None = None
-        self._scheduled = False
+        self.collected: Callable[[], None] | None = None
+        """Queues what was collected, before anything else is queued or written."""
+        self.scheduled = False
+        """Whether something will be written in this iteration of the loop."""
 
     def connect(self, connections: Sequence[Connection]) -> None:
         """Set the connections that `send_all` writes to."""
@@ -122,7 +124,7 @@ class WriteBatcher:
 
     def send_all(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command on every connection. It is synchronous, like `Connection.send`."""
-        if self._before_next is not None:
+        if self.collected is not None:
             self.send_collected()
         if self._waiting:
             for connection in self._all:
@@ -130,23 +132,24 @@ class WriteBatcher:
             return
         for expect in self._expect:
             expect(receiver)
-        self._schedule()
+        if not self.scheduled:
+            self._schedule()
         self._for_all.append(packed)
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush, context=self._context)
+        self.scheduled = True
+        self._loop.call_soon(self._flush, context=self._context)
 
     def before_next(self, callback: Callable[[], None]) -> None:
         """Call back before anything else is queued or written, to queue what was collected until then."""
-        self._before_next = callback
-        self._schedule()
+        self.collected = callback
+        if not self.scheduled:
+            self._schedule()
 
     def send_collected(self) -> None:
         """Do so now."""
-        if self._before_next is not None:
-            before_next, self._before_next = self._before_next, None
+        if self.collected is not None:
+            before_next, self.collected = self.collected, None
             before_next()
 
     def before_write(self, callback: Callable[[], None]) -> None:
@@ -158,7 +161,8 @@ class WriteBatcher:
         self.split()
         if connection.queue:
             return
-        self._schedule()
+        if not self.scheduled:
+            self._schedule()
         self._waiting.append(connection)
 
     def split(self) -> None:
@@ -170,11 +174,12 @@ class WriteBatcher:
             self._for_all.clear()
 
     def _flush(self) -> None:
-        self.send_collected()
+        if self.collected is not None:
+            self.send_collected()
         if self._before_write is not None:
             before_write, self._before_write = self._before_write, None
             before_write()
-        self._scheduled = False
+        self.scheduled = False
         if self._for_all:
             packed = b"".join(self._for_all)
             self._for_all.clear()
@@ -230,7 +235,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command. It is synchronous, so that a command sent later can never arrive earlier."""
-        self._batcher.send_collected()
+        if self._batcher.collected is not None:
+            self._batcher.send_collected()
         self.pending.append(receiver)
         if not self.queue:
             self._batcher.add(self)

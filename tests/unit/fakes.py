@@ -99,15 +99,15 @@ class FakeClocks:
 class FakeGroups:
     """Sends every round alone, at once."""
 
-    candidate = None
+    candidate = 0
 
     @staticmethod
-    def acquire(member):
+    def acquire(member, _command):
         """Send it."""
         member.send_alone()
 
     @staticmethod
-    def release(member, _nodes):
+    def release(member, _command, _nodes):
         """Send it."""
         member.send_alone()
 

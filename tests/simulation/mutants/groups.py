@@ -129,9 +129,9 @@ def other_commands_overtake_the_group():
     send = _transport.connection.Connection.send
 
     def overtaking(batcher, call, *arguments):
-        collected, batcher._before_next = batcher._before_next, None
+        collected, batcher.collected = batcher.collected, None
         call(*arguments)
-        batcher._before_next = collected
+        batcher.collected = collected
 
     def to_all(self, packed, receiver):
         overtaking(self, send_all, self, packed, receiver)
