@@ -111,8 +111,8 @@ class Groups:
         self._apart_until = -math.inf
 
     def acquire(self, member: Member, command: AcquireOne) -> None:
-        """Send a round that acquires a lock, with others; the first command of an iteration is sent as it is."""
-        if not self._batcher.scheduled or len(command.key) > LONGEST_GROUPED:
+        """Send a round that acquires a lock, with others."""
+        if len(command.key) > LONGEST_GROUPED:
             member.send_alone()
             return
         acquires = self._acquires
@@ -129,8 +129,8 @@ class Groups:
             self.send()
 
     def release(self, member: Member, command: DeleteIfEqual, nodes: int) -> None:
-        """Send a round that releases a lock on those nodes (a bit mask), likewise."""
-        if not self._batcher.scheduled or len(command.key) > LONGEST_GROUPED:
+        """Send a round that releases a lock on those nodes (a bit mask), with others."""
+        if len(command.key) > LONGEST_GROUPED:
             member.send_alone()
             return
         if self._releases and nodes != self._released_on:

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 from redlock_async._rules.fencing import AHEAD
 from redlock_async._rules.quorum import WON, Tally, Verdict
 from redlock_async._rules.replies import missing_script
-from redlock_async._transport.commands import AcquireOne, Command, DeleteIfEqual, failure_of
+from redlock_async._transport.commands import Command, failure_of
 from redlock_async._transport.connection import ErrorReply, Receiver
 from redlock_async._transport.node import Node
 from redlock_async.errors import (
@@ -29,16 +29,13 @@ from redlock_async.errors import (
 
 from .context import Context
 from .group import Group, Replies
-from .reply_timer import NODE_TIMED_OUT, timed
+from .reply_timer import NODE_TIMED_OUT, ReplyTimer, timed
 
 NOT_YET = TimeoutError("no reply yet")
 """The reason of a node that had not replied when the error was raised."""
 
 POLL_INTERVAL = 0.01
 """Seconds between two looks at whether the last node has replied."""
-
-GROUPED = (AcquireOne, DeleteIfEqual)
-"""Commands that are sent in groups. The timeout of such a round begins when it is sent alone; groups have their own."""
 
 NONE_FAILED: Mapping[int, Exception] = {}
 """The causes of most rounds."""
@@ -47,42 +44,44 @@ NONE_FAILED: Mapping[int, Exception] = {}
 class Round(Tally):
     """A command, the nodes that it went to, and the count of their replies."""
 
-    __slots__ = (
-        "_context", "_decided", "_group", "_open", "_reply_timer", "causes", "command", "granted_mask", "outcome",
-        "over", "sent_mask", "started_at", "timeout",
-    )  # fmt: skip
-
     elects: ClassVar[bool] = False
     """Whether the round makes a new holder. Then nodes that may have forgotten the old one do not count. A holder that
     continues needs no such care: any other client would need the vote of a node that remembers it."""
 
+    may_be_grouped: ClassVar[bool] = False
+    """Whether such a round may be sent in a group, which then has the timeout."""
+
     operation: ClassVar[str]
     """The name of the operation in `node_replies` events."""
 
+    # Most rounds change nothing of this.
+    causes: Mapping[int, Exception] = NONE_FAILED
+    """Why nodes failed, by their index."""
+    over = False
+    """Whether every node has replied or failed."""
+    _reply_timer: ReplyTimer | None = None
+    _group: Group | None = None
+    """The group that its command was sent in."""
+
     def __init__(self, context: Context, command: Command, timeout: float) -> None:
         self.asked, self.quorum = len(context.nodes), context.quorum
-        self.granted = self.refused = self.failed = 0
+        self.granted = 0
         self._context = context
         self.command = command
         self._decided = False
-        self._group: Group | None = None
-        """The group that its command was sent in."""
         self._open = 0
         """Bit mask of the nodes that have been asked and have not replied."""
         self.sent_mask = 0
         """Bit mask of the nodes that may have executed the command."""
         self.granted_mask = 0
         """Bit mask of the nodes that granted."""
-        self.causes: Mapping[int, Exception] = NONE_FAILED
-        """Why nodes failed, by their index."""
-        self.over = False
-        """Whether every node has replied or failed."""
         self.outcome: asyncio.Future[Verdict] = context.loop.create_future()
         """The verdict, as soon as no outstanding reply can change it."""
         self.started_at = context.now()
-        self._reply_timer = timed(self, context) if context.events.reply_listeners else None
+        if context.events.reply_listeners:
+            self._reply_timer = timed(self, context)
         self.timeout = timeout
-        if type(command) not in GROUPED:
+        if not self.may_be_grouped:
             context.timeouts.add(self, timeout)
 
     # Sending

@@ -13,7 +13,7 @@ from redlock_async._rounds.context import Context
 from redlock_async._rounds.group import Group
 from redlock_async._rounds.round import Round
 from redlock_async._rules.lease_timing import FIRST_CHECK, HELD, RELEASED, Phase
-from redlock_async._rules.quorum import WON, Verdict
+from redlock_async._rules.quorum import WON
 from redlock_async._transport.commands import Command, DeleteIfEqual
 from redlock_async._transport.connection import Receiver
 from redlock_async._transport.node import PRUNE_AT, Node
@@ -133,7 +133,8 @@ class LeaseRegistry:
         if lease.registered:
             self.count -= 1
             self._new.pop(lease, None)
-            self._renewals.checks.pop(lease, None)
+            if self._renewals.checks:
+                self._renewals.checks.pop(lease, None)
             if kind.shared:
                 self._forget_shared(lease)
         if lease.owns_local_turn:
@@ -262,7 +263,7 @@ class LeaseRegistry:
     def release(self, lease: HeldLease) -> ReleaseRound | Retention | None:
         """Send the release of a lease to every node; return the round, or None if its task has entered it again.
 
-        `check_released` is due when the round has its outcome. Raise LockLost or NotHeld if the lease is not held.
+        If its outcome is not WON, `release_error` says why. Raise LockLost or NotHeld if the lease is not held.
         """
         self.require_held(lease, "release")
         if lease.depth > 1:
@@ -271,12 +272,8 @@ class LeaseRegistry:
         until = lease.end(RELEASED)
         return self._end(lease, until=until, hold_ms=lease.min_hold_ms() if lease.min_hold else 0)
 
-    def check_released(self, lease: HeldLease, round_: ReleaseRound | Retention, verdict: Verdict) -> None:
-        """Raise LockLost, or QuorumUnavailable if too few nodes have confirmed the release."""
-        if verdict is not WON:
-            raise self._release_error(lease, round_)
-
-    def _release_error(self, lease: HeldLease, round_: ReleaseRound | Retention) -> LockLost | QuorumUnavailable:
+    def release_error(self, lease: HeldLease, round_: ReleaseRound | Retention) -> LockLost | QuorumUnavailable:
+        """Return the error for a release that was not won: it was lost before, or too few nodes have confirmed it."""
         if round_.refused > round_.spare:
             error = LockLost(
                 f"the lock on {lease.names_repr} was lost before its release: its key was deleted or replaced on a "
@@ -391,31 +388,30 @@ class LeaseRegistry:
 class ReleaseRound(Round):
     """Release a lock on every node it may be held on. Undeliverable releases are sent on reconnecting."""
 
-    __slots__ = ("_nodes", "_state_count")
-
+    may_be_grouped = True
     operation = "release"
+
+    _nodes = 0
+    """The nodes that it is for, as a bit mask."""
 
     def __init__(self, context: Context, kind: LockKind, command: Command, timeout: float) -> None:
         Round.__init__(self, context, command, timeout)  # as super() does, at a third of its cost
         self._state_count = kind.state_count
-        self._nodes = 0
-        """The nodes that it is for, as a bit mask."""
 
     def send(self, nodes: int) -> None:
         """Send to those nodes (a bit mask); the others never received the lock."""
         self._nodes = nodes
-        command, context = self.command, self._context
-        if type(command) is DeleteIfEqual:
-            context.groups.release(self, command, nodes & context.nodes.all)
+        context = self._context
+        if context.nodes.batcher.scheduled and type(self.command) is DeleteIfEqual:
+            context.groups.release(self, self.command, nodes & context.nodes.all)
         else:
             self.send_alone()
 
     def send_alone(self) -> None:
         """Send its own command."""
-        nodes = self._nodes
-        self._context.timeouts.add(self, self.timeout)
-        every, command = self._context.nodes, self.command
+        nodes, every, command = self._nodes, self._context.nodes, self.command
         receiver: Receiver = self._reply_timer or self
+        self._context.timeouts.add(self, self.timeout)
         if every.dialect is not None and nodes & every.all == every.all:
             every.batcher.send_all(command.pack(every.dialect), receiver)
             self._open = every.all
@@ -450,10 +446,10 @@ class ReleaseRound(Round):
     def deliver(self, node: int, reply: object) -> None:
         # This and AcquireRound.deliver are the most frequent work of the library. Nearly always it was ours.
         bit = 1 << node
-        if reply != self._state_count or not self._open & bit:
+        if reply != self._state_count or not (asked := self._open) & bit:
             super().deliver(node, reply)
             return
-        self._open = left = self._open ^ bit
+        self._open = left = asked ^ bit
         self.granted = granted = self.granted + 1
         if granted == self.quorum and not self._decided:
             self._decide(WON)
@@ -481,8 +477,6 @@ class ReleaseEverywhereRound(ReleaseRound):
 
     Where we have set the lock ourselves, that command may still be executed, so its release is kept without a limit.
     """
-
-    __slots__ = ("_left", "_set_by_us")
 
     def __init__(self, context: Context, kind: LockKind, command: Command, timeout: float, ttl: float) -> None:
         super().__init__(context, kind, command, timeout)

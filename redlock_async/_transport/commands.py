@@ -121,19 +121,19 @@ class AcquireOne:
         self.candidate = candidate
         self._packed: bytes | None = None
 
-    def pack(self, dialect: CompareAndDelete) -> bytes:
+    def pack(self, dialect: CompareAndDelete) -> bytes:  # noqa: ARG002 - scripts read the same on every server
         """Return the bytes to send."""
         packed = self._packed
         if packed is None:
-            packed = self._packed = self._call().pack(dialect)
+            packed = self._packed = pack(("EVALSHA", script("mutex_acquire").sha, *self._arguments()))
         return packed
 
     def pack_with_source(self) -> bytes:
         """Return the bytes to send to a server that has forgotten the script."""
-        return self._call().pack_with_source()
+        return pack(("EVAL", script("mutex_acquire").source, *self._arguments()))
 
-    def _call(self) -> Call:
-        return Call("mutex_acquire", 2, self.key, self.register, 1, self.token, self.ttl_ms, self.candidate)
+    def _arguments(self) -> tuple[bytes | int, ...]:
+        return 2, self.key, self.register, 1, self.token, self.ttl_ms, self.candidate
 
 
 class SetIfAbsent:

@@ -133,7 +133,8 @@ class WriteBatcher:
         for expect in self._expect:
             expect(receiver)
         if not self.scheduled:
-            self._schedule()
+            self.scheduled = True  # as _schedule does, which would be one more call for each lock
+            self._loop.call_soon(self._flush, context=self._context)
         self._for_all.append(packed)
 
     def _schedule(self) -> None:
@@ -328,7 +329,6 @@ class Connection(asyncio.BufferedProtocol):
                 elif pending:
                     receiver = pending.popleft()
                     receiver.deliver(self._index, reply)
-                    receiver = None
                 else:
                     quoted = self._redact(reprlib.repr(reply))
                     self._fail(ConnectionError(f"the server sent an unexpected reply: {quoted}"))
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     def _malformed(self, reply: object, receiver: Receiver | None, why: Exception) -> None:
         """Abort the connection, because its next replies may belong to other commands."""
         cause = malformed_reply(reply, why, self._redact)
-        if receiver is not None:
+        if receiver is not None:  # if it is not the one that raised, it has its reply, and this tells it nothing
             receiver.dropped(self._owner.index, cause)
         self._fail(cause)
 
