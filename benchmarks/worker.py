@@ -16,6 +16,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import os
 import resource
 import sys
@@ -178,22 +179,37 @@ class Worker:
                 break
         return {"rate": len(took) / (now() - started), **latencies(took)}
 
-    async def block(self, base: str, seconds: float) -> Sample:
-        """Measure `async with` and plain pairs in alternating turns."""
+    async def block(self, base: str, seconds: float, tasks: int = 1) -> Sample:
+        """Measure `async with` and plain pairs in alternating turns, each of all tasks."""
         contender = self._contender
-        block = cast("Blocks", contender).block
         use = Use(contender.acquire, contender.release)
         end = now() + seconds
+        names = [f"{base}:{number}" for number in range(tasks)]
         blocks: list[float] = []
         bare: list[float] = []
+        took = {"blocks": 0.0, "bare": 0.0}
         while not blocks or now() < end:
-            bare += await use.alone(base, end, TURN)
-            for _ in range(TURN):
-                started = now()
-                async with block(base):
-                    pass
-                blocks.append(now() - started)
-        return {"factor": quantile(blocks, 0.5) / quantile(bare, 0.5), **latencies(blocks)}
+            started = now()
+            for part in await asyncio.gather(*(use.alone(name, math.inf, TURN) for name in names)):
+                bare += part
+            between = now()
+            for part in await asyncio.gather(*(self._blocks(name) for name in names)):
+                blocks += part
+            took["bare"] += between - started
+            took["blocks"] += now() - between
+        # With many tasks what counts is the time for all: a single one mostly waits for its turn.
+        factor = took["blocks"] / took["bare"] if tasks > 1 else quantile(blocks, 0.5) / quantile(bare, 0.5)
+        return {"factor": factor, **latencies(blocks)}
+
+    async def _blocks(self, name: str) -> list[float]:
+        block = cast("Blocks", self._contender).block
+        took = []
+        for _ in range(TURN):
+            started = now()
+            async with block(name):
+                pass
+            took.append(now() - started)
+        return took
 
     async def trace(self, base: str, tasks: int, seconds: float) -> Sample:
         """Record each pair: its end in µs since `started`, and its duration in µs. Errors are counted."""

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from redlock_async._rules.detached import Detached
 from redlock_async._rules.lease_timing import HELD, Phase
+from redlock_async._rules.quorum import WON
 from redlock_async._rules.settings import Duration, checked_ttl
 from redlock_async._runtime.block import GuardedBlock, raise_or_note
 from redlock_async._runtime.held_lease import HeldLease, caller
@@ -96,7 +97,8 @@ class Lease(LeaseState):
 
         Raise NotHeld the second time, LockLost if it was lost, QuorumUnavailable if too few nodes confirm the release.
         """
-        self._require_own("release")
+        if self._released:
+            self._require_own("release")
         if self._unverified:
             await self._session.registry.connect(self._held)
         # The last one of several is the held lease's own business, and a lost one stays LockLost.
@@ -104,7 +106,8 @@ class Lease(LeaseState):
         self._released = held.depth > 1 and held.valid
         if (round_ := registry.release(held)) is not None:
             try:
-                registry.check_released(held, round_, await round_.outcome)
+                if await round_.outcome is not WON:
+                    raise registry.release_error(held, round_)
             finally:
                 held.wake_watchers()
 

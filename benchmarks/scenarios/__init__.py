@@ -15,7 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 SCENARIOS: tuple[Scenario, ...] = (
-    OneTask(), Block(), ManyTasks(10), ManyTasks(100), ManyTasks(1000), HotName(),
+    OneTask(), Block(), Block(100), ManyTasks(10), ManyTasks(100), ManyTasks(1000), HotName(),
     HandOver(), HotProcesses(), FairProcesses(), Loss(),
     Waiters(), Renewals(),
     Frozen(1), Frozen(2), Dying(),

@@ -21,13 +21,16 @@ class OneTask(Scenario):
 class Block(Scenario):
     """`async with` compared with plain pairs."""
 
-    name = "block"
-    title = "one task: async with"
     figures = (P50, P99, Figure("factor", "factor over acquire + release", "x"))
     needs = "block"
 
+    def __init__(self, tasks: int = 1) -> None:
+        self.name = "block" if tasks == 1 else f"block-{tasks}"
+        self.title = "one task: async with" if tasks == 1 else f"{tasks} tasks on {tasks} names: async with"
+        self._tasks = tasks
+
     async def measure(self, stage: Stage, seconds: float) -> Sample:
-        return await stage.processes[0].ask(do="block", base=fresh(self.name), seconds=seconds)
+        return await stage.processes[0].ask(do="block", base=fresh(self.name), tasks=self._tasks, seconds=seconds)
 
 
 class ManyTasks(Scenario):

@@ -193,8 +193,6 @@ def ticket_command(keys: tuple[bytes, bytes, bytes]) -> Command:
 class TicketRound(Round):
     """Draw a ticket from a majority."""
 
-    __slots__ = ("ticket",)
-
     elects = True
     operation = "queue"
 
@@ -213,8 +211,6 @@ class TicketRound(Round):
 
 class HeartbeatRound(Round):
     """Refresh the entries of some waiters; without waiters, only find out whether a majority answers."""
-
-    __slots__ = ("_is_waiting", "_on_first_entry", "_on_quorum", "_on_woken")
 
     operation = "queue"
 

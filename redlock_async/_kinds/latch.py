@@ -80,8 +80,6 @@ class LatchState:
 class LatchRound(Round):
     """Any command to a latch: refused where the latch is known with another count."""
 
-    __slots__ = ("other",)
-
     operation = "latch"
 
     def __init__(self, context: Context, command: Call) -> None:
@@ -103,8 +101,6 @@ class LatchRound(Round):
 
 class LatchRead(LatchRound):
     """Read what a majority has counted. A node that replies later and lacks something is updated afterwards."""
-
-    __slots__ = ("_count", "_replies", "_reported", "_state")
 
     def __init__(self, context: Context, count: LatchCount, state: LatchState) -> None:
         super().__init__(context, Call("latch_look", 2, *count.keys, count.of, count.retention_ms))
@@ -151,8 +147,6 @@ class LatchRead(LatchRound):
 
 class LatchWrite(LatchRound):
     """Have a majority store these events, and perhaps that the latch is open."""
-
-    __slots__ = ()
 
     def __init__(self, context: Context, count: LatchCount, ids: Collection[bytes], *, opening: bool = False) -> None:
         super().__init__(context, Call("latch_count", 2, *count.keys, count.of, count.retention_ms, int(opening), *ids))

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from redlock_async._rounds.context import Context
 from redlock_async._rules.keys import Keys
-from redlock_async._transport.commands import Call, Command, DeleteIfEqual, SetIfAbsent
+from redlock_async._transport.commands import AcquireOne, Call, Command, DeleteIfEqual, SetIfAbsent
 
 from .kind import Attempt, LockKind, Refusal
 
@@ -16,7 +16,10 @@ from .kind import Attempt, LockKind, Refusal
 class Exclusive(LockKind):
     """One or several names with one holder at a time, whose token is in the lock's key."""
 
-    __slots__ = ("fence_keys", "fenced", "keys", "local_queue_keys", "names", "probe_hash", "watched_keys")
+    __slots__ = (
+        "fence_keys", "fenced", "keys", "local_queue_keys", "names", "only_key", "only_register", "probe_hash",
+        "watched_keys",
+    )  # fmt: skip
 
     def __init__(self, keys: Keys, names: Iterable[str], *, fenced: bool) -> None:
         # Sorted, so that all clients ask for the names they share in the same order, and cannot deadlock.
@@ -24,8 +27,12 @@ class Exclusive(LockKind):
         self.names = tuple(sorted(by_name))
         self.keys = self.local_queue_keys = self.watched_keys = tuple(map(by_name.__getitem__, self.names))
         self.fenced = fenced
-        self.fence_keys = tuple(map(keys.fence, self.keys)) if fenced else ()
+        self.fence_keys: tuple[bytes, ...] = tuple(map(keys.fence, self.keys)) if fenced else ()
         self.probe_hash = crc32(self.keys[0])
+        self.only_key = self.keys[0] if len(self.keys) == 1 else b""
+        """The lock's key, if it is on one name."""
+        self.only_register = keys.fence(self.only_key) if fenced and self.only_key else b""
+        """Its fence register, if it is fenced."""
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - a key has one holder
         return self.keys
@@ -35,8 +42,8 @@ class Exclusive(LockKind):
         return len(self.keys)
 
     def release(self, token: bytes) -> Command:
-        if len(self.keys) == 1:
-            return DeleteIfEqual(self.keys[0], token)
+        if self.only_key:
+            return DeleteIfEqual(self.only_key, token)
         return Call("mutex_release", len(self.keys), *self.keys, token, 0)
 
     def release_after(self, token: bytes, ms: int) -> Command:
@@ -74,11 +81,15 @@ class Mutex(Exclusive, Attempt):
         return self
 
     def first_command(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
-        if not self.fenced and len(self.keys) == 1:
-            return SetIfAbsent(self.keys[0], token, ttl_ms)
+        if self.only_register:
+            return AcquireOne(self.only_key, self.only_register, token, ttl_ms, candidate)
+        if self.only_key:
+            return SetIfAbsent(self.only_key, token, ttl_ms)
         return self.retry_command(token, ttl_ms, candidate)
 
     def retry_command(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
+        if self.only_register:
+            return AcquireOne(self.only_key, self.only_register, token, ttl_ms, candidate)
         locks = len(self.keys)
         if self.fenced:
             return Call("mutex_acquire", 2 * locks, *self.keys, *self.fence_keys, locks, token, ttl_ms, candidate)

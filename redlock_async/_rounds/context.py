@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from logging import DEBUG
 from typing import Any, Protocol, TypeVarTuple, final
 
 from redlock_async._rules.keys import Keys
 from redlock_async._rules.settings import Settings
-from redlock_async._transport.commands import Command
+from redlock_async._transport.commands import AcquireOne, Command, DeleteIfEqual
 from redlock_async._transport.environment import Environment, for_loop
 from redlock_async._transport.membership import Membership
 from redlock_async._transport.node import Address, Node
 from redlock_async.errors import RedlockError
 from redlock_async.events import Events, Kind, logger
 
+from .group import AcquireGroup, Group, Member, ReleaseGroup
+
 Arguments = TypeVarTuple("Arguments")
+
+MOST_MEMBERS = 32
+"""Of a group: more would keep a server from its other clients for longer than a fraction of a millisecond."""
+
+LONGEST_GROUPED = 512
+"""Bytes of a name in a group, for the same reason. Longer names are sent alone."""
+
+APART = 1.0
+"""Seconds without groups after a server has rejected a whole group. A name that its user may not lock must not cost all
+other locks a second round trip each time."""
 
 
 class Timed(Protocol):
     """A round, as far as its timeout is concerned."""
 
     started_at: float
-    over: bool
-    """Whether every node has answered or failed, so that no timeout is needed any more."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every node has answered or failed, so that no timeout is needed any more."""
+        ...
 
     def expire(self) -> None:
         """Count the nodes that have not answered as failed."""
@@ -73,6 +90,83 @@ class RoundTimeouts:
 
     def _call_later(self, delay: float, timeout: float, planned: float) -> None:
         self._loop.call_later(delay, self._run, timeout, planned, context=contextvars.Context())
+
+
+class Groups:
+    """Collects the acquires and releases of one iteration of the loop, and sends them in groups."""
+
+    def __init__(self, membership: Membership, timeouts: RoundTimeouts) -> None:
+        self._membership = membership
+        self._nodes = membership.nodes
+        self._batcher = membership.batcher
+        self._timeouts = timeouts
+        self._acquires: list[Member] = []
+        self._ttl_ms, self._timeout = 0, 0.0
+        """Of all of these, as is the candidate."""
+        self.candidate = 0
+        """The fencing token that the next group proposes; 0 if it has no member yet."""
+        self._releases: list[Member] = []
+        self._released_on = 0
+        """The nodes that the releases are for, as a bit mask."""
+        self._apart_until = -math.inf
+
+    def acquire(self, member: Member, command: AcquireOne) -> None:
+        """Send a round that acquires a lock, with others."""
+        if len(command.key) > LONGEST_GROUPED:
+            member.send_alone()
+            return
+        acquires = self._acquires
+        if acquires and (
+            command.ttl_ms != self._ttl_ms or command.candidate != self.candidate or member.timeout != self._timeout
+        ):
+            self.send()
+            acquires = self._acquires
+        if not acquires:
+            self._ttl_ms, self._timeout, self.candidate = command.ttl_ms, member.timeout, command.candidate
+            self._batcher.before_next(self.send)
+        acquires.append(member)
+        if len(acquires) == MOST_MEMBERS:
+            self.send()
+
+    def release(self, member: Member, command: DeleteIfEqual, nodes: int) -> None:
+        """Send a round that releases a lock on those nodes (a bit mask), with others."""
+        if len(command.key) > LONGEST_GROUPED:
+            member.send_alone()
+            return
+        if self._releases and nodes != self._released_on:
+            self.send()
+        if not self._releases:
+            self._released_on = nodes
+            self._batcher.before_next(self.send)
+        self._releases.append(member)
+        if len(self._releases) == MOST_MEMBERS:
+            self.send()
+
+    def send(self) -> None:
+        """Send what was collected."""
+        if self._releases:
+            releases, self._releases = self._releases, []
+            self._send(ReleaseGroup, releases, self._released_on)
+        if self._acquires:
+            acquires, self._acquires, self.candidate = self._acquires, [], 0
+            self._send(AcquireGroup, acquires, self._nodes.all)
+
+    def _send(self, kind: type[Group], members: Sequence[Member], nodes: int) -> None:
+        first, membership = members[0], self._membership
+        if len(members) > 1:
+            members = [member for member in members if member.wanted]
+        if len(members) <= 1 or first.started_at < self._apart_until:
+            for member in members:
+                if member.wanted:
+                    member.send_alone()
+            return
+        rejected = partial(self._send_apart, first.started_at + APART)
+        group = kind(membership.nodes, membership.quorum, membership.clocks, members, on_rejected=rejected)
+        self._timeouts.add(group, first.timeout)
+        group.send(nodes)
+
+    def _send_apart(self, until: float) -> None:
+        self._apart_until = until
 
 
 class Waiter(Protocol):
@@ -234,6 +328,7 @@ class Context:
         self.nodes = self.membership.nodes
         self.clocks = self.membership.clocks
         self.quorum = self.membership.quorum
+        self.groups = Groups(self.membership, self.timeouts)
 
     @property
     def inherited(self) -> bool:

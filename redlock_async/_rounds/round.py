@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from redlock_async._rules.fencing import AHEAD
-from redlock_async._rules.quorum import Tally, Verdict
+from redlock_async._rules.quorum import WON, Tally, Verdict
 from redlock_async._rules.replies import missing_script
 from redlock_async._transport.commands import Command, failure_of
-from redlock_async._transport.connection import ErrorReply
+from redlock_async._transport.connection import ErrorReply, Receiver
 from redlock_async._transport.node import Node
 from redlock_async.errors import (
     ConfigurationError,
@@ -28,7 +28,8 @@ from redlock_async.errors import (
 )
 
 from .context import Context
-from .reply_timer import NODE_TIMED_OUT, timed
+from .group import Group, Replies
+from .reply_timer import NODE_TIMED_OUT, ReplyTimer, timed
 
 NOT_YET = TimeoutError("no reply yet")
 """The reason of a node that had not replied when the error was raised."""
@@ -43,23 +44,30 @@ NONE_FAILED: Mapping[int, Exception] = {}
 class Round(Tally):
     """A command, the nodes that it went to, and the count of their replies."""
 
-    __slots__ = (
-        "_command", "_context", "_decided", "_open", "_reply_timer", "causes", "granted_mask", "outcome", "over",
-        "sent_mask", "started_at",
-    )  # fmt: skip
-
     elects: ClassVar[bool] = False
     """Whether the round makes a new holder. Then nodes that may have forgotten the old one do not count. A holder that
     continues needs no such care: any other client would need the vote of a node that remembers it."""
 
+    may_be_grouped: ClassVar[bool] = False
+    """Whether such a round may be sent in a group, which then has the timeout."""
+
     operation: ClassVar[str]
     """The name of the operation in `node_replies` events."""
 
+    # Most rounds change nothing of this.
+    causes: Mapping[int, Exception] = NONE_FAILED
+    """Why nodes failed, by their index."""
+    over = False
+    """Whether every node has replied or failed."""
+    _reply_timer: ReplyTimer | None = None
+    _group: Group | None = None
+    """The group that its command was sent in."""
+
     def __init__(self, context: Context, command: Command, timeout: float) -> None:
         self.asked, self.quorum = len(context.nodes), context.quorum
-        self.granted = self.refused = self.failed = 0
+        self.granted = 0
         self._context = context
-        self._command = command
+        self.command = command
         self._decided = False
         self._open = 0
         """Bit mask of the nodes that have been asked and have not replied."""
@@ -67,15 +75,14 @@ class Round(Tally):
         """Bit mask of the nodes that may have executed the command."""
         self.granted_mask = 0
         """Bit mask of the nodes that granted."""
-        self.causes: Mapping[int, Exception] = NONE_FAILED
-        """Why nodes failed, by their index."""
-        self.over = False
-        """Whether every node has replied or failed."""
         self.outcome: asyncio.Future[Verdict] = context.loop.create_future()
         """The verdict, as soon as no outstanding reply can change it."""
         self.started_at = context.now()
-        self._reply_timer = timed(self, context) if context.events.reply_listeners else None
-        context.timeouts.add(self, timeout)
+        if context.events.reply_listeners:
+            self._reply_timer = timed(self, context)
+        self.timeout = timeout
+        if not self.may_be_grouped:
+            context.timeouts.add(self, timeout)
 
     # Sending
 
@@ -83,7 +90,7 @@ class Round(Tally):
         """Send to every node that has not been asked yet."""
         asked, nodes = self.sent_mask | self._open, self._context.nodes
         if not asked and nodes.dialect is not None:
-            nodes.batcher.send_all(self._command.pack(nodes.dialect), self._reply_timer or self)
+            nodes.batcher.send_all(self.command.pack(nodes.dialect), self._reply_timer or self)
             self.sent_mask = self._open = nodes.all
             return
         for node in nodes:
@@ -97,11 +104,78 @@ class Round(Tally):
             self._fail(node.index, node.cause)
         else:
             self.sent_mask |= node.bit
-            node.live.send(self._command.pack(node.compare_and_delete), self._reply_timer or self)
+            node.live.send(self.command.pack(node.compare_and_delete), self._reply_timer or self)
 
     def abandon(self) -> None:
         """Send nothing more: the verdict is not needed any more, and the release of what was granted is on its way."""
+        self.catch_up()
         self._decided = True
+
+    # In a group
+
+    @property
+    def measured(self) -> bool:
+        """Whether something measures the time of each reply."""
+        return self._reply_timer is not None
+
+    @property
+    def receiver(self) -> Receiver:
+        """What takes the replies."""
+        return self._reply_timer or self
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is still to be sent."""
+        return not self._decided
+
+    def send_alone(self) -> None:
+        """Send its own command to every node."""
+        self._context.timeouts.add(self, self.timeout)
+        nodes = self._context.nodes
+        if nodes.dialect is None:
+            Round.ask_all(self)
+        else:
+            nodes.batcher.send_all(self.command.pack(nodes.dialect), self._reply_timer or self)
+            self.sent_mask = self._open = nodes.all
+
+    def sent_in(self, group: Group, asked: int, reached: int) -> None:
+        """It is for the nodes in one bit mask, and a group's command goes to those in the other."""
+        self._group = group
+        self._open, self.sent_mask = asked, reached
+
+    def unsent(self, node: Node, *, asked: bool) -> None:  # noqa: ARG002 - for rounds that need not go to all nodes
+        """The group's command does not go to that node; `asked`: although it is for it."""
+        self._fail(node.index, node.cause)
+
+    def failed_on(self, node: int, cause: Exception) -> None:
+        """The group's command failed on that node."""
+        self._fail(node, cause)
+
+    def sent_again(self) -> None:
+        """It was sent again after an error of its group, behind what was sent since."""
+
+    def granted_late(self, bit: int) -> None:
+        """One more node, by its bit, granted everything to its group, after a quorum."""
+
+    def catch_up(self) -> None:
+        """Count the replies that were only counted for the group."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.hand_out(self)
+
+    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:  # noqa: ARG002 - acquires keep them
+        """A quorum, the nodes in a bit mask, granted everything to its group; locks got these tokens, by node."""
+        if not self._decided:
+            self._decide(WON)
+
+    def count_grants(self, nodes: int, replies: Replies) -> None:
+        """Count what those nodes (a bit mask) granted to all of its group."""
+        self._open = left = self._open ^ nodes
+        self.granted += len(replies)
+        if self.granted >= self.quorum and not self._decided:
+            self._decide(WON)
+        if not left:
+            self._all_answered()
 
     # Replies
 
@@ -149,10 +223,10 @@ class Round(Tally):
 
     def _failed_with(self, node: int, message: str) -> None:
         again = missing_script(message) and self.may_send_again(1 << node)
-        if again and self._context.nodes[node].send_source(self._command, self._reply_timer or self):
+        if again and self._context.nodes[node].send_source(self.command, self._reply_timer or self):
             return
         # An error can come from the middle of a script, after its SET, so the node still needs a release.
-        self._fail(node, failure_of(message, self._command))
+        self._fail(node, failure_of(message, self.command))
 
     def dropped(self, node: int, cause: Exception) -> None:
         """The connection ended before the reply."""
@@ -188,6 +262,7 @@ class Round(Tally):
 
     def expire(self) -> None:
         """Count the nodes that have not replied as failed."""
+        self.catch_up()
         late = [node for node in self._context.nodes if self._open & node.bit]
         for node in late:
             self._fail(node.index, NODE_TIMED_OUT)

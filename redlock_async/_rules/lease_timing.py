@@ -80,7 +80,8 @@ class LeaseTiming:
         self.phase = HELD
         self._cap = None if most is None else granted_at + most
         self._longest_grace = grace if most is None else min(grace, most * CLEANUP_FRACTION)
-        self.until = self._capped(granted_at + validity(ttl, drift_factor))
+        until = granted_at + validity(ttl, drift_factor)
+        self.until = until if most is None else self._capped(until)
         """The end of its validity, on the client's clock."""
         self._interval = FIRST_CHECK if ttl > FIRST_CHECK * RENEWALS else ttl / RENEWALS
         self.next_at = granted_at + self._interval

@@ -29,7 +29,7 @@ def minority(nodes: int) -> int:
     return nodes - majority(nodes)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Tally:
     """The running count of one round."""
 

@@ -10,10 +10,12 @@ from typing import cast
 
 from redlock_async._kinds.kind import Attempt, Refusal
 from redlock_async._rounds.context import Context
+from redlock_async._rounds.group import Replies
 from redlock_async._rounds.round import Round
 from redlock_async._rules.fencing import choose
 from redlock_async._rules.quorum import WON, Verdict
-from redlock_async._transport.commands import Command, SetIfAbsent
+from redlock_async._transport.clock_watch import Sample
+from redlock_async._transport.commands import AcquireOne, Command, SetIfAbsent
 from redlock_async._transport.node import Node
 
 MIN_HEDGE_DELAY = 0.01
@@ -37,32 +39,40 @@ class Mode(Enum):
 class AcquireRound(Round):
     """Ask the nodes for a lock; knows which nodes refused, and which of them have been freed since."""
 
-    __slots__ = (
-        "_attempt", "_candidate", "_clocks", "_freed", "_hedge_timer", "_longest_hedge_delay", "_mode",
-        "_on_late_grant", "_sample", "_sent_us", "fences", "refusals",
-    )  # fmt: skip
-
     elects = True
+    may_be_grouped = True
     operation = "acquire"
+
+    # Most attempts change nothing of this.
+    refusals: Mapping[int, Refusal] = NONE_REFUSED
+    """The refusals, by node."""
+    _hedge_timer: asyncio.TimerHandle | None = None
+    _sample: Sample | None = None
+    """What says of the grants of a plain SET what the nodes' clocks showed."""
+    _freed = 0
+    """Bit mask of the nodes on which the lock has changed."""
 
     def __init__(self, context: Context, attempt: Attempt, command: Command, timeout: float, candidate: int) -> None:
         Round.__init__(self, context, command, timeout)  # as super() does, at a third of its cost
         self._attempt = attempt
         self._candidate = candidate
         """The fencing token that was proposed."""
-        self._clocks = context.clocks
+        self._clocks, self._nodes = context.clocks, context.nodes
         self._sent_us = int(self.started_at * 1e6)
-        self._sample = context.clocks.sample() if type(command) is SetIfAbsent else None
-        self._longest_hedge_delay = timeout / 2
-        self._hedge_timer: asyncio.TimerHandle | None = None
+        if type(command) is SetIfAbsent:
+            self._sample = context.clocks.sample()
         self._mode: Mode | None = None
-        self._freed = 0
-        """Bit mask of the nodes on which the lock has changed."""
         self.fences: dict[int, int] = {}
         """The fencing tokens of the grants, by node."""
-        self.refusals: Mapping[int, Refusal] = NONE_REFUSED
-        """The refusals, by node."""
         self._on_late_grant: Callable[[int], None] | None = None
+
+    def ask_all(self) -> None:
+        """Send to every node, with others that begin in this iteration of the loop."""
+        # The first command of an iteration is sent as it is: mostly it is the only one.
+        if self._nodes.batcher.scheduled and type(self.command) is AcquireOne:
+            self._context.groups.acquire(self, self.command)
+        else:
+            self.send_alone()
 
     def when_granted_late(self, callback: Callable[[int], None]) -> None:
         """Call back with the bit of each node that grants after the outcome of the attempt was known."""
@@ -74,6 +84,7 @@ class AcquireRound(Round):
         Contenders that all start at the same node do not split the votes, and each lost race costs one command.
         """
         self._mode = Mode.PROBING
+        self._context.timeouts.add(self, self.timeout)
         self.asked = self.quorum = 1
         self._start_hedge_timer()
         self.ask(node)
@@ -84,13 +95,13 @@ class AcquireRound(Round):
         if not self._decided:
             if self._reply_timer is not None:
                 self._reply_timer.others_follow(self.sent_mask | self._open)
-            self.ask_all()
+            Round.ask_all(self)
 
     def _start_hedge_timer(self) -> None:
         """Wait only so long for a silent node: a contender that holds votes for longer keeps all others out."""
         # Nodes that have not replied may be farther away than those that have: allow a few of their own round trips.
         silent = [4 * node.latency for node in self._context.nodes if self._open & node.bit and node.ready]
-        delay = min(max(MIN_HEDGE_DELAY, 4 * self._context.round_trip, *silent), self._longest_hedge_delay)
+        delay = min(max(MIN_HEDGE_DELAY, 4 * self._context.round_trip, *silent), self.timeout / 2)
         self._hedge_timer = self._context.call_later(delay, self._on_hedge_delay)
 
     def _on_hedge_delay(self) -> None:
@@ -110,6 +121,7 @@ class AcquireRound(Round):
 
     def call_off(self) -> None:
         """Stop, because the client is closed: nodes that have not been asked never will be."""
+        self.catch_up()
         self._decide(Verdict.UNREACHABLE)
 
     # Replies
@@ -121,15 +133,15 @@ class AcquireRound(Round):
         if (
             type(reply) is not int
             or not self._clocks.low[node] <= -reply - self._sent_us <= self._clocks.high[node]
-            or not self._open & bit
-            or self._context.nodes.abstaining
+            or not (asked := self._open) & bit
+            or self._nodes.abstaining
             or self._mode is not None
         ):
             self._deliver_slowly(node, reply)
             return
         self.fences[node] = self._candidate
         self.granted_mask |= bit
-        self._open = left = self._open ^ bit
+        self._open = left = asked ^ bit
         self.granted = granted = self.granted + 1
         if granted == self.quorum and not self._decided:
             self._decide(WON)
@@ -138,9 +150,24 @@ class AcquireRound(Round):
         if not left:
             self._all_answered()
 
+    def won_together(self, nodes: int, tokens: dict[int, int]) -> None:
+        self.granted_mask, self.fences = nodes, tokens
+        if not self._decided:
+            self._decide(WON)
+
+    def granted_late(self, bit: int) -> None:
+        self.granted_mask |= bit
+        if self._on_late_grant is not None:
+            self._on_late_grant(bit)
+
+    def count_grants(self, nodes: int, replies: Replies) -> None:
+        self.fences = {**self.fences, **dict.fromkeys((node for node, _ in replies), self._candidate)}
+        self.granted_mask |= nodes
+        super().count_grants(nodes, replies)
+
     def _deliver_slowly(self, node: int, reply: object) -> None:
         bit = 1 << node
-        if self._sample is not None and self._open & bit and type(reply) is bytes and reply == self._command.grant:
+        if self._sample is not None and self._open & bit and type(reply) is bytes and reply == self.command.grant:
             self._sample.hold(self, node)  # it comes back as a grant with the time
             return
         if self._open & bit and not self._context.nodes.abstaining & bit and (time := _node_time(reply)) is not None:
@@ -176,10 +203,10 @@ class AcquireRound(Round):
         """The fencing token in a grant, or the one that was proposed if there is none; None if it is no grant."""
         if _node_time(reply) is not None:
             return self._candidate if type(reply) is int else cast("list[int]", reply)[0]
-        return self._candidate if type(reply) is bytes and reply == self._command.grant else None
+        return self._candidate if type(reply) is bytes and reply == self.command.grant else None
 
     def _refused(self, node: int, refusal: Refusal) -> None:
-        if refusal.token is None and type(refusal) is Refusal and not isinstance(self._command, SetIfAbsent):
+        if refusal.token is None and type(refusal) is Refusal and not isinstance(self.command, SetIfAbsent):
             # Asked again to find out who holds it, it would be asked forever.
             raise TypeError("a script that refuses names the holder")
         self._attempt.on_refusal(refusal)
@@ -259,10 +286,10 @@ class AcquireRound(Round):
 
     def fence(self) -> tuple[int, bool]:
         """The fencing token of these grants, and whether a quorum stores it already."""
-        fences = [*self.fences.values()]
-        if fences.count(fences[0]) == len(fences):
-            return fences[0], True  # as nearly always
-        return choose(fences, self.quorum)
+        fences = {*self.fences.values()}
+        if len(fences) == 1:
+            return fences.pop(), True  # as nearly always
+        return choose([*self.fences.values()], self.quorum)
 
 
 def _node_time(reply: object) -> int | None:
@@ -276,8 +303,6 @@ def _node_time(reply: object) -> int | None:
 
 class FenceRound(Round):
     """Have a quorum store the fencing token, on nodes where the lock is ours."""
-
-    __slots__ = ()
 
     elects = True
     operation = "fence"

@@ -229,9 +229,10 @@ class Acquisition:
         # Fresh for each attempt: with a reused one, the late release of this attempt would delete the next one's key.
         self._token = token = context.fresh_token(self._label)
         build = attempt.first_command if first else attempt.retry_command
-        candidate = context.wall_us()
+        candidate = context.groups.candidate or context.wall_us()
         command = build(token, round((ttl + self._options.takeover_delay) * 1000), candidate)
-        self._asked_for = attempt.granted_kind()
+        if self._kind.stateful:
+            self._asked_for = attempt.granted_kind()
         self._round = round_ = AcquireRound(context, attempt, command, self._timeout, candidate)
         if round_.started_at >= context.clocks.fresh_until:
             context.clocks.refresh()  # in front of the command, so that it need not wait
@@ -244,8 +245,10 @@ class Acquisition:
     def _is_granted(self, round_: AcquireRound, verdict: Verdict) -> bool:
         """Whether a quorum granted the lock, in time; otherwise, note the error if there is one."""
         self._last_error = None
-        if verdict is WON and self._in_time(round_):
-            self._context.observe_round_trip(self._context.now() - round_.started_at)
+        context = self._context
+        now = context.now()
+        if verdict is WON and self._in_time(round_, now):
+            context.observe_round_trip(now - round_.started_at)
             return True
         self._no_quorum = None
         if verdict is Verdict.UNREACHABLE:
@@ -256,10 +259,10 @@ class Acquisition:
         self._no_quorum = round_, what
         self._last_error = round_.unavailable(what, self._kind.names)
 
-    def _in_time(self, round_: AcquireRound) -> bool:
+    def _in_time(self, round_: AcquireRound, now: float) -> bool:
         """Whether a lease granted by that round is still valid."""
         context, ttl = self._context, self._options.ttl
-        if context.now() < round_.started_at + validity(ttl, context.drift_factor):
+        if now < round_.started_at + validity(ttl, context.drift_factor):
             return not context.closed
         names = self._kind.names
         why = f"nodes answered too slowly for ttl={ttl:g} s. Increase ttl, or check latency with `redlock-async status`"
@@ -273,11 +276,14 @@ class Acquisition:
         round_ = FenceRound(context, command, self._timeout)
         round_.ask_all()
         if await round_.outcome is WON:
-            return self._in_time(granted)
+            return self._in_time(granted, context.now())
         self._on_no_quorum(round_, f"{could_not_lock(kind.names)}: its fencing token was not stored")
         return False
 
     def _release_votes(self, round_: AcquireRound) -> None:
+        round_.catch_up()
+        if not round_.sent_mask:
+            return  # no node has been asked
         context, kind = self._context, self._asked_for
         give_back(context, kind, self._token, round_.sent_mask)
         context.wakeups.votes_returned(kind.written_keys, round_.granted_mask)

@@ -20,8 +20,6 @@ from .session import Session
 class DowngradeRound(Round):
     """Turn a writer into a reader on every node that has it. Until the outcome is known, no registry keeps either."""
 
-    __slots__ = ("_on_closed",)
-
     operation = "downgrade"
     waiting = 0
 

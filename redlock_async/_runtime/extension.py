@@ -50,8 +50,6 @@ class Request:
 class Extension(Round):
     """Extend a batch of leases. A node counts for a lease if it holds our token after the command."""
 
-    __slots__ = ("_on_confirmed", "_on_lost", "_requests", "_timeout")
-
     operation = "extend"
 
     def __init__(
@@ -182,8 +180,6 @@ class Extension(Round):
 
 class RepairRound(Round):
     """Set one lease again on nodes that said it was missing."""
-
-    __slots__ = ("_lease", "_on_over", "_on_repaired")
 
     operation = "repair"
 

@@ -10,10 +10,11 @@ from weakref import WeakKeyDictionary
 
 from redlock_async._kinds.kind import LockKind
 from redlock_async._rounds.context import Context
+from redlock_async._rounds.group import Group
 from redlock_async._rounds.round import Round
 from redlock_async._rules.lease_timing import FIRST_CHECK, HELD, RELEASED, Phase
-from redlock_async._rules.quorum import WON, Verdict
-from redlock_async._transport.commands import Command
+from redlock_async._rules.quorum import WON
+from redlock_async._transport.commands import Command, DeleteIfEqual
 from redlock_async._transport.connection import Receiver
 from redlock_async._transport.node import PRUNE_AT, Node
 from redlock_async.errors import HoldUnconfirmed, LockLost, QuorumUnavailable
@@ -132,7 +133,8 @@ class LeaseRegistry:
         if lease.registered:
             self.count -= 1
             self._new.pop(lease, None)
-            self._renewals.checks.pop(lease, None)
+            if self._renewals.checks:
+                self._renewals.checks.pop(lease, None)
             if kind.shared:
                 self._forget_shared(lease)
         if lease.owns_local_turn:
@@ -261,7 +263,7 @@ class LeaseRegistry:
     def release(self, lease: HeldLease) -> ReleaseRound | Retention | None:
         """Send the release of a lease to every node; return the round, or None if its task has entered it again.
 
-        `check_released` is due when the round has its outcome. Raise LockLost or NotHeld if the lease is not held.
+        If its outcome is not WON, `release_error` says why. Raise LockLost or NotHeld if the lease is not held.
         """
         self.require_held(lease, "release")
         if lease.depth > 1:
@@ -270,12 +272,8 @@ class LeaseRegistry:
         until = lease.end(RELEASED)
         return self._end(lease, until=until, hold_ms=lease.min_hold_ms() if lease.min_hold else 0)
 
-    def check_released(self, lease: HeldLease, round_: ReleaseRound | Retention, verdict: Verdict) -> None:
-        """Raise LockLost, or QuorumUnavailable if too few nodes have confirmed the release."""
-        if verdict is not WON:
-            raise self._release_error(lease, round_)
-
-    def _release_error(self, lease: HeldLease, round_: ReleaseRound | Retention) -> LockLost | QuorumUnavailable:
+    def release_error(self, lease: HeldLease, round_: ReleaseRound | Retention) -> LockLost | QuorumUnavailable:
+        """Return the error for a release that was not won: it was lost before, or too few nodes have confirmed it."""
         if round_.refused > round_.spare:
             error = LockLost(
                 f"the lock on {lease.names_repr} was lost before its release: its key was deleted or replaced on a "
@@ -390,9 +388,11 @@ class LeaseRegistry:
 class ReleaseRound(Round):
     """Release a lock on every node it may be held on. Undeliverable releases are sent on reconnecting."""
 
-    __slots__ = ("_state_count",)
-
+    may_be_grouped = True
     operation = "release"
+
+    _nodes = 0
+    """The nodes that it is for, as a bit mask."""
 
     def __init__(self, context: Context, kind: LockKind, command: Command, timeout: float) -> None:
         Round.__init__(self, context, command, timeout)  # as super() does, at a third of its cost
@@ -400,8 +400,18 @@ class ReleaseRound(Round):
 
     def send(self, nodes: int) -> None:
         """Send to those nodes (a bit mask); the others never received the lock."""
-        every, command = self._context.nodes, self._command
+        self._nodes = nodes
+        context = self._context
+        if context.nodes.batcher.scheduled and type(self.command) is DeleteIfEqual:
+            context.groups.release(self, self.command, nodes & context.nodes.all)
+        else:
+            self.send_alone()
+
+    def send_alone(self) -> None:
+        """Send its own command."""
+        nodes, every, command = self._nodes, self._context.nodes, self.command
         receiver: Receiver = self._reply_timer or self
+        self._context.timeouts.add(self, self.timeout)
         if every.dialect is not None and nodes & every.all == every.all:
             every.batcher.send_all(command.pack(every.dialect), receiver)
             self._open = every.all
@@ -418,13 +428,28 @@ class ReleaseRound(Round):
             else:
                 node.connection.send(command.pack(node.compare_and_delete), receiver)
 
+    def sent_in(self, group: Group, asked: int, reached: int) -> None:
+        super().sent_in(group, self._context.nodes.all, reached)
+        if self._reply_timer is not None and asked != self._open:
+            self._reply_timer.only(asked)
+
+    def unsent(self, node: Node, *, asked: bool) -> None:
+        if asked:
+            self._queue(node)
+        super().unsent(node, asked=asked)
+
+    def sent_again(self) -> None:
+        # A task of this process that was refused meanwhile is not notified by the node.
+        assert isinstance(self.command, DeleteIfEqual)  # noqa: S101 - only these are sent in groups
+        self._context.wakeups.local_change(self.command.key)
+
     def deliver(self, node: int, reply: object) -> None:
         # This and AcquireRound.deliver are the most frequent work of the library. Nearly always it was ours.
         bit = 1 << node
-        if reply != self._state_count or not self._open & bit:
+        if reply != self._state_count or not (asked := self._open) & bit:
             super().deliver(node, reply)
             return
-        self._open = left = self._open ^ bit
+        self._open = left = asked ^ bit
         self.granted = granted = self.granted + 1
         if granted == self.quorum and not self._decided:
             self._decide(WON)
@@ -444,7 +469,7 @@ class ReleaseRound(Round):
 
     def _queue(self, node: Node) -> None:
         """Send it to that node on its next connection."""
-        node.queue_release(self._command)
+        node.queue_release(self.command)
 
 
 class ReleaseEverywhereRound(ReleaseRound):
@@ -452,8 +477,6 @@ class ReleaseEverywhereRound(ReleaseRound):
 
     Where we have set the lock ourselves, that command may still be executed, so its release is kept without a limit.
     """
-
-    __slots__ = ("_left", "_set_by_us")
 
     def __init__(self, context: Context, kind: LockKind, command: Command, timeout: float, ttl: float) -> None:
         super().__init__(context, kind, command, timeout)
@@ -466,7 +489,7 @@ class ReleaseEverywhereRound(ReleaseRound):
         super().send((1 << len(self._context.nodes)) - 1)
 
     def _queue(self, node: Node) -> None:
-        node.queue_release(self._command, math.inf if self._set_by_us & node.bit else self.started_at + self._left)
+        node.queue_release(self.command, math.inf if self._set_by_us & node.bit else self.started_at + self._left)
 
 
 def give_back(context: Context, kind: LockKind, token: bytes, nodes: int, ttl: float = math.inf) -> ReleaseRound:

@@ -43,20 +43,29 @@ class NotServedError(Exception):
 class LocalQueue:
     """The tasks of this process that want one name, of which one has the turn."""
 
-    __slots__ = ("acquisition", "last", "one_shot", "places", "streak")
+    # Most names are wanted by one task at a time, which changes little of this.
+    places: OrderedDict[asyncio.Future[bool], None] | None = None
+    """Those that queue; ordered and keyed, so that one of thousands can give up without a search."""
+    one_shot: dict[asyncio.Future[bool], None] | None = None
+    """Those that try once: what the nodes reply to the task whose turn it is, is their reply too."""
+    acquisition: Contender | None = None
+    """The acquisition under way of the task whose turn it is, unless it holds the lock already."""
+    last: Contender | None = None
+    """The one that knows best while `acquisition` does not: the last acquisition, which gave up; or, if the task
+    whose turn it is waits for another name before it asks, the queue on that name."""
+    streak = 0
+    """How many leases this process took in a row."""
 
-    def __init__(self) -> None:
-        # Created when a task queues; ordered and keyed, so that one of thousands can give up without a search.
-        self.places: OrderedDict[asyncio.Future[bool], None] | None = None
-        self.one_shot: dict[asyncio.Future[bool], None] = {}
-        """Those that try once: what the nodes reply to the task whose turn it is, is their reply too."""
-        self.acquisition: Contender | None = None
-        """The acquisition under way of the task whose turn it is, unless it holds the lock already."""
-        self.last: Contender | None = None
-        """The one that knows best while `acquisition` does not: the last acquisition, which gave up; or, if the task
-        whose turn it is waits for another name before it asks, the queue on that name."""
-        self.streak = 0
-        """How many leases this process took in a row."""
+    def reject_with(self, place: asyncio.Future[bool]) -> None:
+        """End that wait when the task whose turn it is has been refused."""
+        if self.one_shot is None:
+            self.one_shot = {}
+        self.one_shot[place] = None
+
+    def forget(self, place: asyncio.Future[bool]) -> None:
+        """Undo `reject_with`."""
+        if self.one_shot is not None:
+            self.one_shot.pop(place, None)
 
     @property
     def informed(self) -> bool:
@@ -164,7 +173,7 @@ class LocalQueues:
         places[place] = None
         rejected_by = tuple(queue.chain()) if one_shot else ()
         for each in rejected_by:
-            each.one_shot[place] = None
+            each.reject_with(place)
         timer = None if seconds is None else self._context.call_later(seconds, give_up, place)
         self.waiting += 1
         try:
@@ -178,7 +187,7 @@ class LocalQueues:
         finally:
             self.waiting -= 1
             for each in rejected_by:
-                each.one_shot.pop(place, None)
+                each.forget(place)
             if timer is not None:
                 timer.cancel()
         if not served:
@@ -241,7 +250,7 @@ class LocalQueues:
 
     @staticmethod
     def _reject_one_shot(queue: LocalQueue) -> None:
-        for place in queue.one_shot:
+        for place in queue.one_shot or ():
             give_up(place)
 
     def _release_all(self, key: bytes) -> None:

@@ -95,6 +95,7 @@ class Session:
         for waiter in context.wakeups.watching(None):
             if (command := waiter.close()) is not None:
                 context.send_to_all(command, context.settings.options.ttl)
+        context.groups.send()  # releases, for which there will be no connections
         self._ending = context.membership.close()
         self.registry.end_retentions()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from hashlib import sha1
@@ -37,7 +38,7 @@ def included(source: bytes) -> bytes:
     return INCLUDE.sub(lambda line: LUA.joinpath("include", line[1].decode()).read_bytes(), source)
 
 
-CALLED = re.compile(rb"redis\.p?call\('(\w+)'")
+CALLED = re.compile(rb"\bp?call\('(\w+)'")
 """A call of a server's command in a script."""
 
 LINE = re.compile(r"user_script: ?(\d+)")
@@ -105,6 +106,36 @@ class Call:
         return pack(("EVAL", self.script.source, *self._arguments))
 
 
+class AcquireOne:
+    """Acquires a fenced lock on one name."""
+
+    grant: ClassVar[bytes | None] = None
+
+    __slots__ = ("_packed", "candidate", "key", "register", "token", "ttl_ms")
+
+    def __init__(self, key: bytes, register: bytes, token: bytes, ttl_ms: int, candidate: int) -> None:
+        self.key = key
+        self.register = register
+        self.token = token
+        self.ttl_ms = ttl_ms
+        self.candidate = candidate
+        self._packed: bytes | None = None
+
+    def pack(self, dialect: CompareAndDelete) -> bytes:  # noqa: ARG002 - scripts read the same on every server
+        """Return the bytes to send."""
+        packed = self._packed
+        if packed is None:
+            packed = self._packed = pack(("EVALSHA", script("mutex_acquire").sha, *self._arguments()))
+        return packed
+
+    def pack_with_source(self) -> bytes:
+        """Return the bytes to send to a server that has forgotten the script."""
+        return pack(("EVAL", script("mutex_acquire").source, *self._arguments()))
+
+    def _arguments(self) -> tuple[bytes | int, ...]:
+        return 2, self.key, self.register, 1, self.token, self.ttl_ms, self.candidate
+
+
 class SetIfAbsent:
     """SET key token NX PX ttl: Redlock's own acquire."""
 
@@ -158,7 +189,41 @@ class DeleteIfEqual:
         return self._fallback().pack_with_source()
 
 
-Command = Call | SetIfAbsent | DeleteIfEqual
+def acquire_many(locks: Sequence[AcquireOne]) -> Call:
+    """Return a command that acquires many locks, each for itself, with the ttl and the proposed token of the first."""
+    keys = [key for lock in locks for key in (lock.key, lock.register)]
+    tokens = [lock.token for lock in locks]
+    return Call("mutex_acquire_many", len(keys), *keys, locks[0].ttl_ms, locks[0].candidate, *tokens)
+
+
+class DeleteEachIfEqual:
+    """Deletes many keys, each if it holds its token, with the server's own command where it has one."""
+
+    grant: ClassVar[bytes | None] = None
+
+    __slots__ = ("_calls", "_locks")
+
+    def __init__(self, locks: Sequence[DeleteIfEqual]) -> None:
+        self._locks = locks
+        self._calls: dict[CompareAndDelete, Call] = {}
+
+    def _call(self, dialect: CompareAndDelete) -> Call:
+        call = self._calls.get(dialect)
+        if call is None:
+            keys, tokens = [lock.key for lock in self._locks], [lock.token for lock in self._locks]
+            call = self._calls[dialect] = Call("mutex_release_many", len(keys), *keys, dialect.name, *tokens)
+        return call
+
+    def pack(self, dialect: CompareAndDelete) -> bytes:
+        """Return the bytes to send to a server of that dialect."""
+        return self._call(dialect).pack(dialect)
+
+    def pack_with_source(self) -> bytes:
+        """Return the bytes to send to a server that has forgotten the script."""
+        return self._call(CompareAndDelete.PLAIN).pack_with_source()
+
+
+Command = Call | AcquireOne | SetIfAbsent | DeleteIfEqual | DeleteEachIfEqual
 
 
 def _script_in(sent: Command | bytes) -> Script | None:

@@ -111,6 +111,10 @@ class WriteBatcher:
         self._waiting: list[Connection] = []
         """Connections with a queue of their own."""
         self._before_write: Callable[[], None] | None = None
+        self.collected: Callable[[], None] | None = None
+        """Queues what was collected, before anything else is queued or written."""
+        self.scheduled = False
+        """Whether something will be written in this iteration of the loop."""
 
     def connect(self, connections: Sequence[Connection]) -> None:
         """Set the connections that `send_all` writes to."""
@@ -120,15 +124,34 @@ class WriteBatcher:
 
     def send_all(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command on every connection. It is synchronous, like `Connection.send`."""
+        if self.collected is not None:
+            self.send_collected()
         if self._waiting:
             for connection in self._all:
                 connection.send(packed, receiver)
             return
         for expect in self._expect:
             expect(receiver)
-        if not self._for_all:
+        if not self.scheduled:
+            self.scheduled = True  # as _schedule does, which would be one more call for each lock
             self._loop.call_soon(self._flush, context=self._context)
         self._for_all.append(packed)
+
+    def _schedule(self) -> None:
+        self.scheduled = True
+        self._loop.call_soon(self._flush, context=self._context)
+
+    def before_next(self, callback: Callable[[], None]) -> None:
+        """Call back before anything else is queued or written, to queue what was collected until then."""
+        self.collected = callback
+        if not self.scheduled:
+            self._schedule()
+
+    def send_collected(self) -> None:
+        """Do so now."""
+        if self.collected is not None:
+            before_next, self.collected = self.collected, None
+            before_next()
 
     def before_write(self, callback: Callable[[], None]) -> None:
         """Call back once before the next write, to send something behind all commands of this iteration of the loop."""
@@ -139,8 +162,8 @@ class WriteBatcher:
         self.split()
         if connection.queue:
             return
-        if not self._waiting:
-            self._loop.call_soon(self._flush, context=self._context)
+        if not self.scheduled:
+            self._schedule()
         self._waiting.append(connection)
 
     def split(self) -> None:
@@ -152,9 +175,12 @@ class WriteBatcher:
             self._for_all.clear()
 
     def _flush(self) -> None:
+        if self.collected is not None:
+            self.send_collected()
         if self._before_write is not None:
             before_write, self._before_write = self._before_write, None
             before_write()
+        self.scheduled = False
         if self._for_all:
             packed = b"".join(self._for_all)
             self._for_all.clear()
@@ -210,6 +236,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, packed: bytes, receiver: Receiver) -> None:
         """Queue a command. It is synchronous, so that a command sent later can never arrive earlier."""
+        if self._batcher.collected is not None:
+            self._batcher.send_collected()
         self.pending.append(receiver)
         if not self.queue:
             self._batcher.add(self)
@@ -301,7 +329,6 @@ class Connection(asyncio.BufferedProtocol):
                 elif pending:
                     receiver = pending.popleft()
                     receiver.deliver(self._index, reply)
-                    receiver = None
                 else:
                     quoted = self._redact(reprlib.repr(reply))
                     self._fail(ConnectionError(f"the server sent an unexpected reply: {quoted}"))
@@ -322,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     def _malformed(self, reply: object, receiver: Receiver | None, why: Exception) -> None:
         """Abort the connection, because its next replies may belong to other commands."""
         cause = malformed_reply(reply, why, self._redact)
-        if receiver is not None:
+        if receiver is not None:  # if it is not the one that raised, it has its reply, and this tells it nothing
             receiver.dropped(self._owner.index, cause)
         self._fail(cause)
 

@@ -38,7 +38,8 @@ PRUNE_AT = 1024
 """How many releases are kept for a node that is down before expired ones are removed from the list."""
 
 PRELOADED = (
-    "mutex_acquire", "mutex_extend", "mutex_reassert", "mutex_release", "node_clocks",
+    "mutex_acquire", "mutex_acquire_many", "mutex_extend", "mutex_reassert", "mutex_release", "mutex_release_many",
+    "node_clocks",
     "semaphore_acquire", "semaphore_extend", "semaphore_reassert", "semaphore_retain", "read_release", "fair_leave",
 )  # fmt: skip
 """Scripts that are loaded into each server on connecting: for the usual path, and for cleaning up, so that a

@@ -65,4 +65,4 @@ end
 -- Our queue entry stays until we confirm that we have the lock: too few nodes may grant it, and not all at once. If a
 -- vote cost the entry, a later waiter could get this node's vote now, and the vote of the node that we try next.
 if #KEYS == 4 then return -clock() end
-return raise(5, ARGV[3], ARGV[2])
+return raising(ARGV[3], ARGV[2], clock(), redis.call)(5, #KEYS)

@@ -22,4 +22,4 @@ else
   for i = 1, locks do redis.call('SET', KEYS[i], token, 'PX', ARGV[3]) end
 end
 if #KEYS == locks then return -clock() end
-return raise(locks + 1, ARGV[4], ARGV[3])
+return raising(ARGV[4], ARGV[3], clock(), redis.call)(locks + 1, #KEYS)

@@ -44,4 +44,4 @@ if joined then
   if shared > 0 then return out_of_range(shared, clock()) or {shared, clock()} end
   redis.call('DEL', KEYS[4])
 end
-return raise(4, ARGV[4], ttl)
+return raising(ARGV[4], ttl, clock(), redis.call)(4, #KEYS)

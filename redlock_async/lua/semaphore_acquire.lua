@@ -81,4 +81,4 @@ if not set and (bound ~= ARGV[1] or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[
 end
 local register = slots + 3
 if #KEYS < register then return -clock() end
-return raise(register, ARGV[5], ARGV[4])
+return raising(ARGV[5], ARGV[4], clock(), redis.call)(register, #KEYS)

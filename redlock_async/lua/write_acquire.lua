@@ -35,4 +35,4 @@ redis.call('DEL', readers)
 -- The reservation stays until its writer confirms that it has the lock: too few nodes may grant it, and readers would
 -- get in.
 if not KEYS[4] then return -clock() end
-return raise(4, ARGV[6], ARGV[2])
+return raising(ARGV[6], ARGV[2], clock(), redis.call)(4, #KEYS)

@@ -19,7 +19,8 @@ from redlock_async._transport.commands import script
 
 SCRIPTS = (
     "fair_acquire", "fair_leave", "fair_ticket", "fair_wait", "latch_count", "latch_look", "mutex_acquire",
-    "mutex_extend", "mutex_force", "mutex_inspect", "mutex_release", "mutex_reassert",
+    "mutex_acquire_many", "mutex_extend", "mutex_force", "mutex_inspect", "mutex_release", "mutex_release_many",
+    "mutex_reassert",
     "node_clock", "node_clocks", "node_record", "read_acquire", "read_extend", "read_release", "read_reassert",
     "semaphore_acquire", "semaphore_change",
     "semaphore_extend", "semaphore_force", "semaphore_forget", "semaphore_inspect", "semaphore_retain",
@@ -176,7 +177,7 @@ class Stub:
             return record(now, self.id, ttl_ms=self.longest_ttl, heard=self.heard, charter=self.charter)
         if name == "fair_ticket":
             return number(now)
-        if name == "mutex_release":
+        if name in {"mutex_release", "mutex_release_many"}:
             return number(int(words[2]))
         if name in EXTENDS:
             return array(*[number(1)] * (int(words[2]) // EXTENDS[name]))
@@ -185,7 +186,7 @@ class Stub:
 
 def shown(name, now):
     """A reply that says what the clock shows, such as a grant of the token that was proposed."""
-    if name.endswith("_acquire"):
+    if name.endswith(("_acquire", "_acquire_many")):
         return number(-now)
     if name == "node_clocks":
         return array(number(now), array())

@@ -94,6 +94,8 @@ async def everything(redlock, name):
     await lease.release()
     async with redlock(name, f"{name} too") as both:
         assert both.fencing_token > lease.fencing_token
+    several = await asyncio.gather(*(redlock(f"{name} {number}").acquire() for number in range(5)))
+    await asyncio.gather(*(lease.release() for lease in several))
     async with redlock(name, fencing=False) as bare:
         await bare.extend()
     async with redlock.fair_lock(name) as first:

@@ -65,10 +65,10 @@ class Limited(SimulatedServer):
 class Node:
     """A node with three clients: one runs scripts, one tracks keys, one acts as the other clients."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self.us = 1_700_000_000_999_500
         """Its clock in µs, in the last millisecond of a second."""
-        self.master = Limited(lambda: self.us / 1e6, run_id="0" * 40)
+        self.master = Limited(lambda: self.us / 1e6, run_id="0" * 40, **options)
         self._readers = {}
         self._caller, self._watcher = self._connect("NOLOOP"), self._connect("NOLOOP")
         self._other = self._connect()
@@ -146,6 +146,8 @@ def plain(value):
             return value.decode()
         case float():
             return int(value)
+        case hiredis.ReplyError():
+            return value
         case list() | tuple():
             return [plain(part) for part in value]
         case dict():

@@ -4,7 +4,7 @@ import pytest
 from one_node import Refused
 from test_fair_scripts import acquire as acquire_fairly
 from test_fair_scripts import ticket
-from test_mutex_scripts import SECOND, acquire, secure
+from test_mutex_scripts import SECOND, acquire, acquire_many, secure
 from test_readers_scripts import downgrade, held, read
 from test_readers_scripts import secure as secure_reader
 from test_semaphore_scripts import secure as secure_slots
@@ -68,6 +68,21 @@ def test_a_spoilt_register_grants_nothing_and_spoils_no_other(node):
         assert stored(node, "fence of x") == stored(node, "fence of w") == str(node.us + 10 * SECOND + 1)
         assert "fence of z" not in node.holds
         node.do("DEL", *node.holds)
+
+
+def test_a_register_that_is_no_number_grants_nothing(node):
+    """It stays as it is, and so do other locks that are acquired in the same command."""
+    node.do("SET", "fence of x", "text")
+    node.do("HSET", "fence of y", "another", "type")
+    for lock, error in (("x", "LIMIT"), ("y", "WRONGTYPE")):
+        with pytest.raises(Refused, match=error):
+            acquire(node, "anna", lock)
+    node.do("DEL", "x", "y")
+    before = node.holds
+    replies = acquire_many(node, ("w", "anna"), ("x", "anna"), ("y", "anna"), ("z", "anna"))
+    assert [replies[0], replies[3]] == [-node.us, -node.us]
+    assert ["LIMIT" in str(replies[1]), "WRONGTYPE" in str(replies[2])] == [True, True]
+    assert {key: node.holds[key] for key in before} == before
 
 
 def test_a_token_is_at_most_143_years_ahead_of_the_nodes_clock(node):

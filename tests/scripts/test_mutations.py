@@ -38,9 +38,9 @@ SAME = {
         "if false then": "one lock is acquired like several, with one more command",
     },
     "limits": {
+        "or -2) + 1": "less than any token, too",
         "number) > 1 ": "no token is so small",
         ">= tonumber(fence)": "the same value is stored again",
-        "if true then": "the same token is stored again, which costs a command",
     },
     "mutex_extend": {
         "ttl > 1 ": "no ttl is so short",

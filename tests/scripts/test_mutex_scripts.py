@@ -1,7 +1,7 @@
 """The scripts of the plain lock on one node."""
 
 import pytest
-from one_node import Refused, granted
+from one_node import Node, Refused, granted
 
 SECOND = 1_000_000
 
@@ -10,6 +10,17 @@ def acquire(node, who, *locks, ttl=10_000, candidate=None, fenced=True):
     registers = [f"fence of {lock}" for lock in locks] if fenced else []
     reply = node.run("mutex_acquire", [*locks, *registers], len(locks), who, ttl, candidate or node.us)
     return granted(node, reply, candidate or node.us if fenced else None)
+
+
+def acquire_many(node, *locks, ttl=10_000, candidate=None):
+    """Each lock is (name, token)."""
+    keys = [key for lock, _ in locks for key in (lock, f"fence of {lock}")]
+    return node.run("mutex_acquire_many", keys, ttl, candidate or node.us, *(token for _, token in locks))
+
+
+def release_many(node, *locks, by=""):
+    """Likewise."""
+    return node.run("mutex_release_many", [lock for lock, _ in locks], by, *(token for _, token in locks))
 
 
 def secure(node, who, *locks, ttl=0, fence=0):
@@ -90,6 +101,88 @@ def test_the_fence_is_the_candidate_within_a_second_of_the_nodes_clock(node):
     assert node.holds["fence of x"] == ("8", None)
 
 
+# Acquiring many, each for itself
+
+
+def test_many_free_locks_are_acquired(node):
+    """Each with its own token and the same ttl; one number says that all were."""
+    assert acquire_many(node, ("x", "anna"), ("y", "boris"), ("z", "clara")) == -node.us
+    fence = (str(node.us), None)
+    assert node.holds == {
+        "fence of x": fence,
+        "fence of y": fence,
+        "fence of z": fence,
+        "x": ("anna", 10_000),
+        "y": ("boris", 10_000),
+        "z": ("clara", 10_000),
+    }
+
+
+def test_one_of_many_that_is_held_is_refused_alone(node):
+    """It stays as it is, with its register, and the caller is notified when it changes."""
+    names = ["x", "y", "z"]
+    for held in names:
+        others = [name for name in names if name != held]
+        node.do("SET", held, LONG, "PX", 7_000)
+        replies = acquire_many(node, *((name, f"by {name}") for name in names))
+        assert replies == [[1, LONG[:300], 7_000] if name == held else -node.us for name in names]
+        assert node.holds[held] == (LONG, 7_000)
+        assert [node.holds[name] for name in others] == [(f"by {name}", 10_000) for name in others]
+        assert f"fence of {held}" not in node.holds
+        assert node.tells_the_client_of(*names) == [held]
+        node.do("DEL", *node.holds)
+
+
+def test_a_name_that_is_twice_among_many_has_one_holder(node):
+    assert acquire_many(node, ("x", "anna"), ("x", "boris")) == [-node.us, [1, "anna", 10_000]]
+    assert node.holds["x"] == ("anna", 10_000)
+
+
+def test_each_of_many_has_its_own_fence(node):
+    """Two names may share a register: the second token is above the first one."""
+    node.do("SET", "fence of y", node.us + 5)
+    assert acquire_many(node, ("x", "anna"), ("y", "boris")) == [-node.us, [node.us + 6, node.us]]
+    assert node.holds["fence of y"] == (str(node.us + 6), None)
+    keys = ["a", "shared", "b", "shared"]
+    assert node.run("mutex_acquire_many", keys, 10_000, node.us, "one", "other") == [-node.us, [node.us + 1, node.us]]
+    assert node.holds["shared"] == (str(node.us + 1), None)
+
+
+def test_the_token_of_many_is_within_a_second_of_the_nodes_clock(node):
+    """And within an eighth of the ttl."""
+    assert acquire_many(node, ("x", "anna"), candidate=node.us + 5 * SECOND) == [[node.us + SECOND, node.us]]
+    assert acquire_many(node, ("y", "anna"), candidate=node.us - 5 * SECOND) == [[node.us - SECOND, node.us]]
+    most = SECOND // 10
+    assert acquire_many(node, ("z", "anna"), ttl=800, candidate=node.us + SECOND) == [[node.us + most, node.us]]
+
+
+def errors(replies):
+    """The replies, with only the first word of each error."""
+    return [str(reply).partition(" ")[0] if isinstance(reply, Exception) else reply for reply in replies]
+
+
+def test_an_error_among_many_is_one_locks_own(node):
+    """A lock or a register of another type, a register that is no number or out of range."""
+    node.do("HSET", "v", "another", "type")
+    node.do("HSET", "fence of w", "another", "type")
+    node.do("SET", "fence of x", "text")
+    node.do("SET", "fence of y", 2**53)
+    before = node.holds
+    replies = acquire_many(node, *((name, "anna") for name in "uvwxyz"))
+    assert errors(replies) == [-node.us, "WRONGTYPE", "WRONGTYPE", "LIMIT", "LIMIT", -node.us]
+    assert {key: node.holds[key] for key in before} == before
+    assert node.holds["u"] == node.holds["z"] == ("anna", 10_000)
+    assert "fence of v" not in node.holds
+
+
+def test_a_full_server_refuses_each_of_many(node):
+    """Also after one that needed no memory, because it is held. Nothing is changed."""
+    node.do("SET", "x", "boris", "PX", 7_000)
+    node.master.oom = True
+    assert errors(acquire_many(node, ("y", "anna"), ("x", "anna"), ("z", "anna"))) == ["OOM", "OOM", "OOM"]
+    assert list(node.holds) == ["x"]
+
+
 # Extending
 
 
@@ -148,6 +241,36 @@ def test_our_lock_expires(node):
     assert release(node, "anna", "x", "y", "z", stay=60_000) == 2
     assert release(node, "anna", "x", stay=1_000) == 1
     assert node.holds == {"x": ("anna", 1_000), "y": ("anna", 60_000), "z": ("boris", 4_000)}
+
+
+# Releasing many, each for itself
+
+
+def test_many_locks_are_deleted(node):
+    """With the server's own command, where it has one; one number says that all were ours."""
+    for by in ("PLAIN", "DELIFEQ", "DELEX"):
+        node = Node(dialect={by})
+        for key, token in (("x", "anna"), ("y", "boris"), ("z", "clara")):
+            node.do("SET", key, token, "PX", 4_000)
+        assert release_many(node, ("x", "anna"), ("z", "clara"), by=by) == 2
+        assert node.holds == {"y": ("boris", 4_000)}
+        node.do("SET", "x", "boris", "PX", 4_000)
+        node.do("HSET", "w", "another", "type")
+        before = {key: value for key, value in node.holds.items() if key != "y"}
+        replies = release_many(node, ("v", "boris"), ("w", "boris"), ("x", "anna"), ("y", "boris"), by=by)
+        assert [replies[0], *replies[2:]] == [0, 0, 1]
+        assert isinstance(replies[1], Exception)
+        assert node.holds == before
+        assert node.tells_the_client_of("x") == (["x"] if by == "PLAIN" else []), "a server's own command reads nothing"
+
+
+def test_many_locks_are_deleted_only_with_the_commands_that_the_server_has(node):
+    """Not by names that another server had; where none is named, by reading each lock first."""
+    node.do("SET", "x", "anna", "PX", 4_000)
+    for by in ("DELEX", "NOSUCH"):
+        (reply, _) = release_many(node, ("x", "anna"), ("y", "anna"), by=by)
+        assert isinstance(reply, Exception) == (by == "DELEX")
+        assert ("x" in node.holds) == (by == "DELEX")
 
 
 # Reasserting

@@ -398,6 +398,15 @@ class Program:
     def node_charter(self):
         return (b"record",), (self.charter(), self.any(-1, 0, 9))
 
+    def mutex_acquire_many(self):
+        locks = self.random.sample(self.LOCKS, self.any(1, 2, len(self.LOCKS)))
+        keys = [key for lock in locks for key in (lock, self.any(*self.FENCES))]
+        return keys, (self.ttl(), self.fence(), *(self.token() for _ in locks))
+
+    def mutex_release_many(self):
+        locks = self.random.sample(self.LOCKS, self.any(1, 2, len(self.LOCKS)))
+        return locks, (self.any("PLAIN", "DELIFEQ", "DELEX"), *(self.token() for _ in locks))
+
     def semaphore_acquire(self):
         permits = self.any(1, 2, 3)
         slots = self.any(permits, permits, len(self.SLOTS))

@@ -96,6 +96,22 @@ class FakeClocks:
         return SimpleNamespace(hold=lambda round_, node: round_.deliver(node, -1))
 
 
+class FakeGroups:
+    """Sends every round alone, at once."""
+
+    candidate = 0
+
+    @staticmethod
+    def acquire(member, _command):
+        """Send it."""
+        member.send_alone()
+
+    @staticmethod
+    def release(member, _command, _nodes):
+        """Send it."""
+        member.send_alone()
+
+
 class FakeContext:
     """The part of `Context` that the tests need. Its clock stands still unless a test sets `at`.
 
@@ -116,6 +132,7 @@ class FakeContext:
         self.spare = nodes - self.quorum
         self.membership = SimpleNamespace(highest_credible=lambda: AHEAD)
         self.clocks = FakeClocks(nodes)
+        self.groups = FakeGroups()
         self._nodes = [FakeNode(index, answer) for index in range(nodes)]
 
     def now(self):

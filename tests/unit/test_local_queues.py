@@ -423,7 +423,7 @@ async def test_a_task_whose_time_is_up_waits_for_a_reply_only_if_one_is_to_come(
     one_shot = queue.try_once(exclusive=exclusive)
     await settle()
     waits = acquisition == "uninformed" or (acquisition is None and not exclusive)
-    assert len(local.one_shot) == len(local.places or ()) == waits
+    assert len(local.one_shot or ()) == len(local.places or ()) == waits
     one_shot.cancel()
     await settle()
     assert not local.one_shot

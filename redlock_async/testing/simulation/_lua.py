@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from hashlib import sha1
 from typing import Any
 
-from ._resp import NOT_AN_INTEGER, OK, ErrorReply, Pairs, Reply, Scored, Status, number_text
+from ._resp import NOT_AN_INTEGER, OK, ErrorReply, Failure, Pairs, Reply, Scored, Status, number_text
 
 Execute = Callable[[Sequence[bytes]], Reply]
 """Executes a command of a script, or raises ErrorReply."""
@@ -193,7 +193,10 @@ class Lua:
         parts: list[Reply] = []
         # An array ends at its first nil.
         while (part := table[len(parts) + 1]) is not None:
-            parts.append(self.reply(part))
+            try:
+                parts.append(self.reply(part))
+            except ErrorReply as exc:
+                parts.append(Failure(exc.text))
         return parts
 
     def failure(self, problem: Any) -> Exception:

@@ -14,6 +14,12 @@ class Status(bytes):
     __slots__ = ()
 
 
+class Failure(bytes):
+    """An error among the parts of a script's reply."""
+
+    __slots__ = ()
+
+
 class Text(bytes):
     """A verbatim string in RESP3, such as INFO's."""
 
@@ -45,7 +51,7 @@ class Scored:
             yield number_text(score)
 
 
-Reply = bytes | int | float | None | Status | Text | list["Reply"] | Members | Pairs | Scored
+Reply = bytes | int | float | None | Status | Failure | Text | list["Reply"] | Members | Pairs | Scored
 
 OK = Status(b"OK")
 
@@ -109,6 +115,8 @@ def _encode_rare(reply: Reply, resp: int) -> bytes:  # noqa: PLR0911 - one retur
     match reply:
         case Status():
             return b"+%b\r\n" % one_line(reply)
+        case Failure():
+            return error(reply)
         case Text():
             return b"=%d\r\ntxt:%b\r\n" % (len(reply) + 4, reply) if resp == RESP3 else encode(bytes(reply), resp)
         case Scored():

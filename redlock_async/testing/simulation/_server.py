@@ -64,6 +64,8 @@ class SimulatedServer:
         """Error replies by command name in capitals. Such a command is not executed. b"*" stands for every command."""
         self.lies: dict[bytes, Callable[[Reply], Reply]] = {}
         """Functions by script hash that replace the true reply after the script was executed."""
+        self.denied: set[bytes] = set()
+        """Keys that no client may name: a command with one of them is rejected."""
         self.oom = False
         """Whether it is at maxmemory: it rejects commands that need memory, unless their script has already written."""
         self.sessions: dict[int, Session] = {}
@@ -144,6 +146,8 @@ class SimulatedServer:
         if command is None and name not in self._administration:
             name = name.upper()
             command = self._commands.get(name)
+        if self.denied and not self.denied.isdisjoint(words):
+            raise ErrorReply(b"NOPERM No permissions to access a key")
         if self.errors and (text := self._error_for(name, words)) is not None:
             raise ErrorReply(text)
         if command is not None:
@@ -239,6 +243,14 @@ class SimulatedServer:
         self.scripts.clear()
         if not keep_data:
             self._store.flush()
+
+    def put(self, key: bytes, value: Value | None) -> None:
+        """Store a value under a key for an hour, as another program would; None: delete it."""
+        self._store.set_time(self._clock())
+        if value is None:
+            self._store.delete(key)
+        else:
+            self._store.put(key, value, self._store.now + 3_600_000)
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the data: what a replica or a file would have."""

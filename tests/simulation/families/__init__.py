@@ -9,6 +9,7 @@ from families import (
     clocks,
     copies,
     corners,
+    groups,
     kinds,
     liars,
     locks,
@@ -24,6 +25,6 @@ from families import (
 )
 
 __all__ = [
-    "FAMILIES", "OF_KINDS", "blocks", "changes", "clocks", "copies", "corners", "kinds", "liars", "locks", "node_sets",
-    "noisy", "once", "outages", "periods", "takeover", "terms", "together", "votes",
+    "FAMILIES", "OF_KINDS", "blocks", "changes", "clocks", "copies", "corners", "groups", "kinds", "liars", "locks",
+    "node_sets", "noisy", "once", "outages", "periods", "takeover", "terms", "together", "votes",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from mutants import (
     changes,
     clocks,
     corners,
+    groups,
     kinds,
     liars,
     node_sets,
@@ -21,7 +22,6 @@ from mutants import (
 )
 
 __all__ = [
-    "MUTANTS", "basics", "blocks", "broken", "changes", "clocks", "corners", "kinds", "liars", "node_sets", "noisy",
-    "outages",
-    "periods", "takeover", "terms", "together", "voting",
+    "MUTANTS", "basics", "blocks", "broken", "changes", "clocks", "corners", "groups", "kinds", "liars", "node_sets",
+    "noisy", "outages", "periods", "takeover", "terms", "together", "voting",
 ]  # fmt: skip
