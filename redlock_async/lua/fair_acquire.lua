@@ -1,6 +1,6 @@
 -- fair_acquire.lua: acquire the lock if it is free and no waiter is ahead of us; with a ticket, enter the queue.
 -- KEYS[1] lock   KEYS[2] queue: waiters by ticket   KEYS[3] until when each queue entry is valid, in ms of node time
--- KEYS[4] ticket register   KEYS[5] fence register (only when fenced)
+-- KEYS[4] ticket register   KEYS[5] the key that wakes us (only when we queue)   the last: fence register (when fenced)
 -- ARGV[1] holder token   ARGV[2] ttl in ms   ARGV[3] the caller's wall clock in µs
 -- ARGV[4] prefix of the keys that wake waiters   ARGV[5] our name in the queue, or '' if we do not queue
 -- ARGV[6] our ticket   ARGV[7] ms our queue entry is valid   ARGV[8] ms to keep the ticket register
@@ -50,7 +50,7 @@ local head, till = first()
 if head and head ~= me then
   if head ~= was then wake(head) end
   if me then
-    redis.call('EXISTS', ARGV[4] .. me)
+    redis.call('EXISTS', KEYS[5]) -- one of KEYS: before Redis 7.2, only those are tracked
   else
     if redis.call('EXISTS', lock) == 1 then
       return {redis.call('GETRANGE', lock, 0, 299), redis.call('PTTL', lock), 0}
@@ -64,5 +64,6 @@ if not redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2]) then
 end
 -- Our queue entry stays until we confirm that we have the lock: too few nodes may grant it, and not all at once. If a
 -- vote cost the entry, a later waiter could get this node's vote now, and the vote of the node that we try next.
-if #KEYS == 4 then return -clock() end
-return raising(ARGV[3], ARGV[2], clock(), redis.call)(5, #KEYS)
+local fence = me and 6 or 5
+if #KEYS < fence then return -clock() end
+return raising(ARGV[3], ARGV[2], clock(), redis.call)(fence, #KEYS)

@@ -14,7 +14,7 @@ def ticket(node):
 
 
 def acquire(node, token, who="", number=0, *, ttl=10_000, candidate=None, fenced=True):
-    keys = ["lock", *LINE, *(["fence"] if fenced else [])]
+    keys = ["lock", *LINE, *([f"wake:{who}"] if who else []), *(["fence"] if fenced else [])]
     reply = node.run("fair_acquire", keys, token, ttl, candidate or node.us, "wake:", who, number, KEPT, HOUR)
     return granted(node, reply, candidate or node.us if fenced else None)
 

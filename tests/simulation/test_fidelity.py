@@ -472,17 +472,9 @@ class Program:
 
     def fair_acquire(self):
         me = self.any(b"", self.token())
-        arguments = (
-            self.token(),
-            self.ttl(),
-            self.WAKE,
-            me,
-            self.random.randrange(1, 99),
-            self.ttl(),
-            self.ttl(),
-            self.fence(),
-        )
-        return self.fenced(b"lock:1", *self.LINE), arguments
+        entry = (me, self.random.randrange(1, 99), self.ttl(), self.ttl())
+        own = (self.WAKE + me,) if me else ()
+        return self.fenced(b"lock:1", *self.LINE, *own), (self.token(), self.ttl(), self.fence(), self.WAKE, *entry)
 
     def fair_leave(self):
         return self.LINE[:2], (self.WAKE, self.token(), self.ttl())

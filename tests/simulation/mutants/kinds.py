@@ -554,7 +554,7 @@ def a_vote_costs_the_place():
         "if me then redis.call('ZREM', queue, me) redis.call('HDEL', alive, me) "
         "local following = first() if following then wake(following) end end "
     )
-    with rewritten("fair_acquire", ("if #KEYS == 4 then", ends + "if #KEYS == 4 then")):
+    with rewritten("fair_acquire", ("if #KEYS < fence then", ends + "if #KEYS < fence then")):
         yield
 
 
