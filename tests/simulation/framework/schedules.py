@@ -222,9 +222,8 @@ class Run:
                 simulation.run(2 * schedule.slowest + 0.1)  # messages in transit arrive
                 leftovers = self.recorder.leftovers()
                 if leftovers and self._excused:
-                    simulation.run(
-                        4 * schedule.longest_ttl + SETTLING
-                    )  # a dead writer's reservation may outlive its lease
+                    # A dead writer's reservation may outlive its lease, and all keys a clock that is stepped back.
+                    simulation.run(4 * schedule.longest_ttl + SETTLING + self._stepped)
                     leftovers = self.recorder.leftovers()
                 self.recorder.violations += [Violation("orphan", leftover) for leftover in leftovers]
                 self.recorder.check_ttls()
@@ -237,6 +236,11 @@ class Run:
     def _excused(self):
         """Whether a key may stay until it expires: the lease of a dead process cannot be released."""
         return not self.schedule.kills or any(process.dead for process in self._processes)
+
+    @property
+    def _stepped(self):
+        """By how many seconds at most the clock of a node is stepped back, or stands still."""
+        return sum(max(abs(fault.by), fault.seconds) for fault in self.schedule.faults if fault.what in STEPS)
 
     def _check_leftovers(self):
         """Check for leftovers when all jobs have ended, all nodes are back and all messages have arrived."""
