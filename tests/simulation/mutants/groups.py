@@ -1,6 +1,7 @@
 """Mutants of the rules for acquires and releases that share a command."""
 
 from unittest.mock import patch
+from weakref import WeakSet
 
 from framework.breaking import mutant, rewritten
 
@@ -54,12 +55,20 @@ def a_name_that_is_denied_denies_the_whole_group():
 def a_cancelled_member_is_not_released():
     """A task that is cancelled leaves its release to the others of its group."""
     release_votes = _runtime.acquisition.Acquisition._release_votes
+    sent_in, members = _rounds.round.Round.sent_in, WeakSet()
+
+    def remember(self, *arguments):
+        members.add(self)
+        sent_in(self, *arguments)
 
     def forget(self, round_):
-        if round_._group is None or (round_.outcome.done() and not round_.outcome.cancelled()):
+        if round_ not in members or (round_.outcome.done() and not round_.outcome.cancelled()):
             release_votes(self, round_)
 
-    with patch.object(_runtime.acquisition.Acquisition, "_release_votes", forget):
+    with (
+        patch.object(_rounds.round.Round, "sent_in", remember),
+        patch.object(_runtime.acquisition.Acquisition, "_release_votes", forget),
+    ):
         yield
 
 
