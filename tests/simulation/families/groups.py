@@ -116,13 +116,15 @@ def groups(seed):
     )  # fmt: skip
     if spoilt or rng.random() < 0.2:
         return replace(schedule, bound=None if rng.random() < 0.5 else BOUND)
+    meanwhile = MEANWHILE
     if rng.random() < 0.2:
         closing = Task("close", "", rng.choice(moments), ttl, 0.0, 0.0)
         schedule = replace(schedule, jobs=(tuple(rng.sample((*jobs[0], closing), len(jobs[0]) + 1)), *jobs[1:]))
+        meanwhile = ("forget scripts",)  # a closed client sends no release to a node that comes back
     found = [
         Fault(
             rng.choice(moments) + rng.choice((rng.uniform(-0.001, 0.002), rng.uniform(0, 0.3))),
-            rng.choice(MEANWHILE),
+            rng.choice(meanwhile),
             rng.randrange(schedule.nodes),
             rng.choice((rng.uniform(0, 0.002), rng.uniform(0, 0.5))),
         )
