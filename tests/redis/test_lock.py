@@ -411,7 +411,7 @@ async def test_a_new_lease_that_ran_out_while_the_loop_was_blocked_is_noticed_in
                 for _ in range(10):
                     await asyncio.sleep(0)
                     steps += 1
-        assert steps == 1
+        assert steps <= 1  # uvloop runs its timers before this block goes on
 
 
 async def test_a_body_that_swallows_the_cancellation(nodes):
