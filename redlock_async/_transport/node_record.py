@@ -178,7 +178,8 @@ class NodeRecord:
             self._only_read = True
             self._doubt_while_asked()
             self.updating += 1
-            self._send(self._client.record_command(self._owner.index), RecordRefresh(self, self._client.now(), joins=True))
+            refresh = RecordRefresh(self, self._client.now(), joins=True)
+            self._send(self._client.record_command(self._owner.index), refresh)
 
     def joined(self) -> None:
         """The reply to `join` is there."""
