@@ -101,7 +101,7 @@ def note_who_queues(witness):
 
     async def queued(self):
         asking, kind = ASKING.get()
-        sent = kind == "fair" and self._attempt._id in self._round._command._arguments
+        sent = kind == "fair" and self._attempt._id in self._round.command._arguments
         stored = sent and len(self._round.refusals) >= self._context.quorum
         if stored and asking not in noted:
             noted.add(asking)

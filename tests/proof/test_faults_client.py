@@ -50,6 +50,8 @@ async def test_only_who_has_sent_its_entry_is_noted_as_queued(nodes, monkeypatch
     async with Redlock(nodes) as holder, Redlock(nodes) as waiter:
         async with holder.fair_lock("x"):
             waiting = asyncio.create_task(wait(waiter))
-            await refused.wait()
+            told = asyncio.create_task(refused.wait())
+            await asyncio.wait([waiting, told], return_when=asyncio.FIRST_COMPLETED)
+            told.cancel()
         await waiting
     assert notes.of_who_queues == ([("queued", {"id": 7})] if has_quorum else [])
