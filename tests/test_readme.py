@@ -351,7 +351,7 @@ def test_events_are_those_of_the_package():
 
 def test_keys_are_those_of_the_package():
     """The table has every key the library may use."""
-    from redlock_async._rules.keys import FENCES, RESERVED, Keys  # noqa: PLC0415 - only here
+    from redlock_async._rules.keys import RESERVED, SLOTS, Keys  # noqa: PLC0415 - only here
 
     keys, text = Keys(""), PAGES["docs/keys.md"]
     for key in (keys.record, keys.probe):
@@ -363,8 +363,8 @@ def test_keys_are_those_of_the_package():
     )
     for key in kinds:
         assert f"`{key.decode()}`" in text
-    assert f"`{RESERVED}fence:N`" in text
-    assert f"from 0 to {FENCES - 1}" in text
+    assert f"`{RESERVED}fence:{{TAG}}`" in text
+    assert f"at most {SLOTS:,}" in text
 
 
 def test_links_work():

@@ -14,17 +14,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
-from zlib import crc32
 
 import hiredis
 
+from redlock_async._rules.keys import slot_of, tag_of
 from redlock_async._transport.commands import Script
 
 from . import TTL
 
 PX = round(TTL * 1000)
 READ_SIZE = 64 * 1024
-FENCES = 16_384
 BATCH = 100
 RENEWALS = 3
 HOST, PORT = "127.0.0.1", 6379
@@ -263,7 +262,7 @@ class FencedFloor(Floor):
         self._sha = Script("mutex_acquire").sha
 
     def take(self, key: bytes, token: bytes) -> bytes:
-        register = b"redlock-async:fence:%d" % (crc32(key) % FENCES)
+        register = b"redlock-async:fence:{%b}" % tag_of(slot_of(key))
         return pack(("EVALSHA", self._sha, 2, key, register, 1, token, PX, time.time_ns() // 1000))
 
 

@@ -38,7 +38,7 @@ PAUSE = 2
 FREE, OTHER_TYPE = -2, -3
 """The values of locks_inspect.lua, in place of a ttl, for a missing key and for a key of another type."""
 
-OWN = re.compile(rb"(?P<what>[a-z-]+):\{(?P<name>.*)\}(?::(?P<slot>\d{1,4}))?", re.DOTALL)
+OWN = re.compile(rb"(?P<what>[a-z-]+):(?:\{[@-O]{4}\}:)?\{(?P<lock>.*)\}(?::(?P<slot>\d{1,4}))?", re.DOTALL)
 GLOB = re.compile(
     rb"\\(?P<escaped>.)|(?P<many>\*)|(?P<one>\?)|\[(?P<set>(?:\\.|[^\]\\])*)\]|(?P<open>\[)|(?P<other>.)", re.DOTALL
 )
@@ -83,7 +83,7 @@ class Pattern:
         namespace = re.sub(rb"([*?\[\]\\])", rb"\\\1", self._keys.namespace.encode())
         if not self._glob.strip(b"*"):
             return [namespace + b"*"]
-        return [namespace + self._glob, b"%b%b*{%b}*" % (namespace, RESERVED.encode(), self._glob)]
+        return [namespace + self._glob, b"%b%b*{%b%b}*" % (namespace, RESERVED.encode(), namespace, self._glob)]
 
 
 def _regex(found: re.Match[bytes], same: bytes | None) -> bytes:
@@ -201,12 +201,13 @@ class Snapshot:
                 return found
 
     def _name(self, key: bytes, wanted: Pattern, found: dict[str, int]) -> None:
-        name, slots = key.removeprefix(self._keys.namespace.encode()), 0
+        lock, slots = key, 0
         if key.startswith(self._own):
             own = OWN.fullmatch(key.removeprefix(self._own))
             if own is None or (own["slot"] and own["what"] != b"semaphore"):
                 return
-            name, slots = own["name"], int(own["slot"] or -1) + 1
+            lock, slots = own["lock"], int(own["slot"] or -1) + 1
+        name = lock.removeprefix(self._keys.namespace.encode())
         if not name or len(key) > LONGEST_NAME or not wanted.covers(name):
             return
         try:

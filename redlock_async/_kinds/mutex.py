@@ -24,7 +24,7 @@ class Exclusive(LockKind):
         self.names = tuple(sorted(by_name))
         self.keys = self.local_queue_keys = self.watched_keys = tuple(map(by_name.__getitem__, self.names))
         self.fenced = fenced
-        self.fence_keys = tuple(map(keys.fence, self.keys)) if fenced else ()
+        self.fence_keys = tuple(dict.fromkeys(map(keys.fence, self.keys))) if fenced else ()
         self.probe_hash = crc32(self.keys[0])
 
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - a key has one holder
@@ -46,7 +46,8 @@ class Exclusive(LockKind):
         locks = len(self.keys)
         if fence is None:
             return Call("mutex_reassert", locks, *self.keys, locks, token, ttl_ms)
-        return Call("mutex_reassert", 2 * locks, *self.keys, *self.fence_keys, locks, token, ttl_ms, fence)
+        keys = (*self.keys, *self.fence_keys)
+        return Call("mutex_reassert", len(keys), *keys, locks, token, ttl_ms, fence)
 
     @classmethod
     def extend(cls, held: Sequence[tuple[LockKind, bytes, int]]) -> Command:
@@ -81,7 +82,8 @@ class Mutex(Exclusive, Attempt):
     def retry_command(self, token: bytes, ttl_ms: int, candidate: int) -> Command:
         locks = len(self.keys)
         if self.fenced:
-            return Call("mutex_acquire", 2 * locks, *self.keys, *self.fence_keys, locks, token, ttl_ms, candidate)
+            number = locks + len(self.fence_keys)
+            return Call("mutex_acquire", number, *self.keys, *self.fence_keys, locks, token, ttl_ms, candidate)
         return Call("mutex_acquire", locks, *self.keys, locks, token, ttl_ms)
 
     def refusal(self, reply: object) -> Refusal:

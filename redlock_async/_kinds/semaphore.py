@@ -133,9 +133,10 @@ class Slots(LockKind):
     def held_by(self, token: bytes) -> tuple[bytes, ...]:  # noqa: ARG002 - a slot has one holder
         return tuple(self.watched_keys[slot] for slot in self.slots)
 
-    def fence_keys(self, slots: Sequence[int]) -> tuple[bytes, ...]:
-        """Return the fence registers of these slots."""
-        return tuple(self.keys.fence(self.watched_keys[slot]) for slot in slots) if self.fenced else ()
+    @property
+    def fence_keys(self) -> tuple[bytes, ...]:
+        """The fence register of all slots, unless the lock is not fenced."""
+        return (self.keys.fence(self.permits_key),) if self.fenced else ()
 
     @property
     def state_count(self) -> int:
@@ -153,9 +154,7 @@ class Slots(LockKind):
         keys, arguments = (self.permits_key, *self.held_by(token)), (self.count, token, ttl_ms, self.permits)
         if fence is None:
             return Call("semaphore_reassert", len(keys), *keys, *arguments)
-        return Call(
-            "semaphore_reassert", len(keys) + self.count, *keys, *self.fence_keys(self.slots), *arguments, fence
-        )
+        return Call("semaphore_reassert", len(keys) + 1, *keys, *self.fence_keys, *arguments, fence)
 
     @classmethod
     def extend(cls, held: Sequence[tuple[LockKind, bytes, int]]) -> Command:
@@ -281,7 +280,7 @@ class SlotsAttempt(Attempt):
     def _ask(self, token: bytes, ttl_ms: int, candidate: int, reserve_ms: int = 0) -> Command:
         kind, known = self._kind, self._known
         self._slots = slots = self._choose(token)
-        keys = (kind.permits_key, kind.reservation, *known, *kind.fence_keys(slots))
+        keys = (kind.permits_key, kind.reservation, *known, *kind.fence_keys)
         arguments = (kind.permits, len(known), token, ttl_ms, candidate, self._mark, reserve_ms)
         return Call("semaphore_acquire", len(keys), *keys, *arguments, *slots)
 

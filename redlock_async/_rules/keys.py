@@ -1,16 +1,34 @@
-"""The names of all keys that the library uses. No I/O."""
+"""The names of all keys that the library uses. No I/O.
+
+A Redis or Valkey Cluster hashes each key to one of 16,384 slots, and a script may only use keys of one slot. So all
+keys that belong to a lock are in the slot of the lock's own key, which is its name. They contain that key in braces,
+and the servers hash only what is in braces. Braces within the lock's key would change that, so these keys begin with
+the *tag* of the slot: four letters in braces that hash to it. Each slot has one fence register, named by its tag.
+
+The layout is the same on servers that are no cluster.
+"""
 
 from __future__ import annotations
 
-from zlib import crc32
+from binascii import crc_hqx
+from functools import lru_cache
 
 from redlock_async.errors import ConfigurationError, short_repr
 
 RESERVED = "redlock-async:"
 """Prefix of the library's own keys, after the namespace. Lock names must not begin with it."""
 
-FENCES = 16_384
-"""Maximum number of fence registers on a node. Names that share one still have increasing tokens."""
+SLOTS = 16_384
+"""How many slots a cluster has, and maximum number of fence registers on a node. Names that share one still have
+increasing tokens."""
+
+FLIPS = (
+    0x1AFA, 0x06ED, 0x277B, 0x110C, 0x2A91, 0x39C0, 0x1F63, 0x277F, 0x1104, 0x2208, 0x1BEA, 0x04CD, 0x233B, 0x198C,
+)  # fmt: skip
+"""For each bit of a slot, the bits of a tag that change it, and nothing else. A CRC is linear, so they combine."""
+
+SLOT_OF_ZERO = 0x3639
+"""The slot of the tag with no bit set."""
 
 LONGEST_NAME = 4_096
 """Maximum bytes of a lock's key. A longer one is usually a document passed by mistake, and every node stores it."""
@@ -18,9 +36,27 @@ LONGEST_NAME = 4_096
 LONGEST_TOKEN = 1_024
 """Maximum characters of a token in operator output. The scripts read as many bytes; our own tokens are shorter."""
 
-QUEUE = ("queue", "queue-kept", "ticket")
-LATCH = ("latch", "latch-state")
-SEMAPHORE = ("semaphore", "semaphore-hint")
+QUEUE = (b"queue", b"queue-kept", b"ticket")
+LATCH = (b"latch", b"latch-state")
+SEMAPHORE = (b"semaphore", b"semaphore-hint")
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a key in a cluster, as the servers compute it."""
+    start = key.find(b"{") + 1
+    if start and (end := key.find(b"}", start)) > start:
+        key = key[start:end]
+    return crc_hqx(key, 0) % SLOTS
+
+
+@lru_cache(maxsize=SLOTS)
+def tag_of(slot: int) -> bytes:
+    """Return the tag of a slot: four letters that hash to it, from @ to O, each of which stands for four bits."""
+    bits, differs = 0, slot ^ SLOT_OF_ZERO
+    for position, flips in enumerate(FLIPS):
+        if differs >> position & 1:
+            bits ^= flips
+    return bytes(ord("@") | bits >> shift & 15 for shift in (12, 8, 4, 0))
 
 
 class Keys:
@@ -28,10 +64,8 @@ class Keys:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._fence = f"{namespace}{RESERVED}fence:".encode()
-        self.record = f"{namespace}{RESERVED}node".encode()
-        self.clocks = f"{namespace}{RESERVED}clocks".encode()
-        self.probe = f"{namespace}{RESERVED}probe".encode()
+        self._own = f"{namespace}{RESERVED}".encode()
+        self.record, self.clocks, self.probe = (self._own + part for part in (b"node", b"clocks", b"probe"))
 
     def lock(self, name: str) -> bytes:
         """Return the key of a plain lock; raise ConfigurationError for an invalid name.
@@ -65,20 +99,17 @@ class Keys:
 
         The key of a slot is the first key with a colon and a number.
         """
-        self.lock(name)
-        permits, reservation = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in SEMAPHORE)
+        permits, reservation = (self._of(part, name) for part in SEMAPHORE)
         return permits, reservation
 
     def queue(self, name: str) -> tuple[bytes, bytes, bytes]:
         """Return the keys of a fair lock's queue, of the expiry of its entries, and of its ticket register."""
-        self.lock(name)
-        queue, kept, ticket = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in QUEUE)
+        queue, kept, ticket = (self._of(part, name) for part in QUEUE)
         return queue, kept, ticket
 
     def latch(self, name: str) -> tuple[bytes, bytes]:
         """Return the keys of the event ids that a latch has counted, and of its state: count and whether it is open."""
-        self.lock(name)
-        ids, state = (f"{self.namespace}{RESERVED}{part}:{{{name}}}".encode() for part in LATCH)
+        ids, state = (self._of(part, name) for part in LATCH)
         return ids, state
 
     def auxiliary(self, name: str) -> tuple[bytes, ...]:
@@ -88,10 +119,10 @@ class Keys:
 
     def fence(self, key: bytes) -> bytes:
         """Return the fence register of a key. The number of registers is bounded, so they need no expiry."""
-        return b"%b%d" % (self._fence, crc32(key) % FENCES)
+        return self._own + b"fence:{%b}" % tag_of(slot_of(key))
 
     def readers(self, name: str) -> bytes:
-        """Return the key of the readers of a name, in the same cluster slot as its lock."""
+        """Return the key of the readers of a name."""
         return self._of(b"readers", name)
 
     def waiting_writer(self, name: str) -> bytes:
@@ -103,4 +134,6 @@ class Keys:
         return self._of(b"readers-freed", name)
 
     def _of(self, part: bytes, name: str) -> bytes:
-        return b"%s%s%s:{%s}" % (self.namespace.encode(), RESERVED.encode(), part, name.encode())
+        key = self.lock(name)
+        tag = b"{%b}:" % tag_of(slot_of(key)) if b"{" in key or b"}" in key else b""
+        return b"%b%b:%b{%b}" % (self._own, part, tag, key)

@@ -1,5 +1,5 @@
 -- mutex_acquire.lua: acquire all of the locks or none, and raise their fence registers.
--- KEYS     the lock keys, then a fence register for each of them (no registers: not fenced)
+-- KEYS     the lock keys, then their fence registers (no registers: not fenced)
 -- ARGV[1]  how many of KEYS are locks   ARGV[2] holder token   ARGV[3] ttl in ms
 -- ARGV[4]  the caller's wall clock in µs (only when fenced)
 -- Returns -now or {fence, now} if granted, as limits.lua explains (always -now when not fenced).

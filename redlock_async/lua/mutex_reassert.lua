@@ -1,5 +1,5 @@
 -- mutex_reassert.lua: raise the fence registers of our locks to our token; optionally set missing keys again.
--- KEYS     the lock keys, then a fence register for each of them (no registers: not fenced)
+-- KEYS     the lock keys, then their fence registers (no registers: not fenced)
 -- ARGV[1]  how many of KEYS are locks   ARGV[2] holder token   ARGV[3] ttl in ms, or 0: set no key again
 -- ARGV[4]  our fencing token (only when fenced)
 -- Returns 1 if all the locks are ours afterwards, else 0, with nothing changed.

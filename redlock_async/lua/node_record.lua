@@ -18,7 +18,8 @@ local function set(...) redis.pcall('HSET', key, ...) end
 
 if ARGV[1] ~= 'read' then
   local id, server = get('id'), get('server')
-  local clocks = string.sub(key, 1, -5) .. 'clocks'
+  local own = string.sub(key, 1, -5)
+  local clocks = own .. 'clocks'
   local replicated = ARGV[3] == '1' or get('replicated') == '1'
   local copied = ARGV[1] == 'copied' and id == ARGV[8]
   local another = ARGV[2] ~= '' and server ~= '' and server ~= ARGV[2]
@@ -31,11 +32,15 @@ if ARGV[1] ~= 'read' then
     redis.pcall('DEL', clocks)
     if copied then set('charter', '') end -- it says that this is the other node
     -- The fence registers may be old. Without them, tokens start again from the node's clock, above all earlier ones.
-    local prefix = string.sub(key, 1, -5) .. 'fence:'
-    for first = 0, 16383, 1024 do
-      local registers = {}
-      for i = 1, 1024 do registers[i] = prefix .. (first + i - 1) end
-      redis.pcall('DEL', unpack(registers))
+    -- Their names end in the tag of a slot: see tag_of in keys.py.
+    for a = 64, 67 do
+      for b = 64, 79 do
+        local registers = {}
+        for c = 64, 79 do
+          for d = 64, 79 do registers[#registers + 1] = own .. 'fence:{' .. string.char(a, b, c, d) .. '}' end
+        end
+        redis.pcall('DEL', unpack(registers))
+      end
     end
   elseif string.match(ARGV[10], '^(.-) ') == id then
     -- A clock that is stepped may end leases early: the node votes when it may have lost its data until now.

@@ -1,6 +1,6 @@
--- semaphore_acquire.lua: acquire all wanted slots or none, and raise their fence registers, or return the free slots.
--- KEYS[1]  the number of permits in use   KEYS[2] the reservation of a waiter for several slots   then the slots, and a
---          fence register for each wanted slot (no registers: not fenced)
+-- semaphore_acquire.lua: acquire all wanted slots or none, and raise their fence register, or return the free slots.
+-- KEYS[1]  the number of permits in use   KEYS[2] the reservation of a waiter for several slots   then the slots, and
+--          their fence register (absent: not fenced)
 -- ARGV[1]  permits   ARGV[2] how many of KEYS are slots: permits, or more
 -- ARGV[3]  holder token   ARGV[4] ttl in ms   ARGV[5] the caller's wall clock in µs
 -- ARGV[6]  the caller's own reservation, or empty   ARGV[7] ms to leave it for after a refusal, or 0 for none

@@ -1,5 +1,5 @@
--- semaphore_reassert.lua: raise the fence registers of our slots to our token; optionally set missing slots again.
--- KEYS[1]  their semaphore's number of permits   then the slots, and a fence register for each (none: not fenced)
+-- semaphore_reassert.lua: raise the fence register of our slots to our token; optionally set missing slots again.
+-- KEYS[1]  their semaphore's number of permits   then the slots, and their fence register (absent: not fenced)
 -- ARGV[1]  how many of KEYS are slots   ARGV[2] holder token   ARGV[3] ttl in ms, or 0: set no slot again
 -- ARGV[4]  the number of permits   ARGV[5] our fencing token (only when fenced)
 -- Returns 1 if all the slots are ours afterwards, else 0, with nothing changed.

@@ -34,7 +34,10 @@ for field, value in pairs(wanted) do redis.call('HSET', KEYS[1], field, value) e
 """
 
 # A lock's key is its name. Of the library's own keys, those of readers and of semaphore slots have holders.
-_OWN: Final = re.compile(r".*redlock-async:(?:(?:readers:\{(.*)\}|semaphore:\{(.*)\}:\d+)$)?", re.DOTALL)
+_TAG: Final = r"(?:\{[@-O]{4}\}:)?"
+_OWN: Final = re.compile(
+    rf".*redlock-async:(?:(?:readers:{_TAG}\{{(.*)\}}|semaphore:{_TAG}\{{(.*)\}}:\d+)$)?", re.DOTALL
+)
 
 
 def send_command(port: int, *command: str) -> Any:

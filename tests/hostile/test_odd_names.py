@@ -50,7 +50,7 @@ ODD = {
     "reserved behind": "x" + RESERVED,
     "readers of x": "x:readers",
     "fence of x": "{x}:fence",
-    "register": f"{{{RESERVED}fence:1}}",
+    "register": f"{{{RESERVED}fence:{{@@@@}}}}",
     "slot of x": "x:0",
     "wake of x": "{x}:",
     "end of a queue": "x}:",
@@ -60,7 +60,7 @@ ODD = {
 REFUSED = {
     "empty": "",
     "reserved": RESERVED,
-    "register": f"{RESERVED}fence:1",
+    "register": f"{RESERVED}fence:{{@@@@}}",
     "record": f"{RESERVED}node",
     "readers": f"{RESERVED}readers:{{x}}",
     "queue": f"{RESERVED}queue:{{x}}",

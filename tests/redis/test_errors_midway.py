@@ -2,19 +2,19 @@
 
 import asyncio
 import time
-from zlib import crc32
 
 import pytest
 import redis
 
 from redlock_async import QuorumUnavailable, Redlock, WrongKeyType
+from redlock_async._rules.keys import Keys
 
 
 @pytest.mark.asyncio
 async def test_an_acquire_that_fails_after_its_set_leaves_no_key(nodes, eyes, eventually):
     """A fence register of another type makes the script fail in the middle; the lock's key goes all the same."""
     for eye in eyes.clients[:3]:
-        eye.lpush(f"redlock-async:fence:{crc32(b'x') % 16384}", 1)
+        eye.lpush(Keys("").fence(b"x"), 1)
     async with Redlock(nodes) as redlock:
         with pytest.raises(WrongKeyType):
             await redlock("x").acquire()

@@ -85,11 +85,11 @@ def test_a_copy_of_another_node_gets_an_id_of_its_own(node):
     """It forgets what was recorded about the other one, and its fence registers, unless it was done already."""
     first = record(node, "joined", charter=THREE)["id"]
     assert record(node, "copied", founding="another", fresh="e" * 16) == record(node)
-    node.do("SET", "app:redlock-async:fence:16383", "5")
+    node.do("SET", "app:redlock-async:fence:{COOO}", "5")
     said = record(node, "copied", founding=first, run="", fresh="f" * 16)
     assert said["id"].startswith("f" * 16)
     assert (said["origin"], said["charter"], said["grace"], said["founding"]) == ("", "", 0, "")
-    assert "app:redlock-async:fence:16383" not in node.holds
+    assert "app:redlock-async:fence:{COOO}" not in node.holds
     assert fields(node)["server"] == RUN
     assert record(node, "copied", founding=first, fresh="e" * 16)["id"] == said["id"]
 
@@ -159,8 +159,15 @@ def test_a_first_run_id_is_no_other_process(node):
 
 def test_the_fence_registers_of_other_data_start_again(node):
     """They may be old: tokens go on from the node's clock instead. All of them, and nothing else."""
-    registers = [f"{PREFIX}fence:{number}" for number in (0, 1, 1023, 1024, 5_000, 16_382, 16_383)]
-    others = ["lock", f"{PREFIX}fence:16384", f"{PREFIX}fence:-1", "redlock-async:fence:7", f"{PREFIX}queue:{{x}}"]
+    tags = ("@@@@", "@@@O", "@@O@", "@O@@", "@OOO", "A@@@", "BHIJ", "C@@@", "COO@", "COON", "COOO")
+    registers = [f"{PREFIX}fence:{{{tag}}}" for tag in tags]
+    wrong = ("D@@@", "@P@@", "@@P@", "@@@P", "?@@@", "@?@@", "@@?@", "@@@?")
+    others = [
+        "lock",
+        "redlock-async:fence:{@@@@}",
+        f"{PREFIX}queue:{{x}}",
+        *(f"{PREFIX}fence:{{{tag}}}" for tag in wrong),
+    ]
 
     def left():
         return {key for key in node.holds if key != KEY}

@@ -466,10 +466,12 @@ def test_setting_up_is_quick(run_tests):
     [
         ("orders:42", "orders:42"),
         ("redlock-async:readers:{doc}", "doc"),
+        ("app:redlock-async:readers:{@ABC}:{app:{doc}}", "app:{doc}"),
+        ("redlock-async:semaphore:{@ABC}:{{mailer}}:3", "{mailer}"),
         ("redlock-async:semaphore:{mailer}:3", "mailer"),
         ("redlock-async:semaphore:{mailer}", None),
         ("redlock-async:semaphore-hint:{mailer}", None),
-        ("redlock-async:fence:7", None),
+        ("redlock-async:fence:{@@@G}", None),
         ("redlock-async:latch:{import}", None),
         ("redlock-async:queue:{tickets}", None),
         ("somewhere:redlock-async:node", None),

@@ -2,7 +2,6 @@
 
 import asyncio
 from itertools import permutations
-from zlib import crc32
 
 import pytest
 from fakes import SILENT, FakeContext, sent, sha
@@ -16,7 +15,11 @@ from redlock_async._rules.keys import Keys
 
 TOKEN = b"0123456789abcdef0123456789abcdef:host:1"
 KEYS = Keys("n:")
-QUEUE, KEPT, TICKET = b"n:redlock-async:queue:{x}", b"n:redlock-async:queue-kept:{x}", b"n:redlock-async:ticket:{x}"
+QUEUE, KEPT, TICKET = (
+    b"n:redlock-async:queue:{n:x}",
+    b"n:redlock-async:queue-kept:{n:x}",
+    b"n:redlock-async:ticket:{n:x}",
+)
 WAKE_PREFIX = QUEUE + b":"
 
 
@@ -63,7 +66,7 @@ def joined(waiters, *tickets):
 def test_an_attempt_without_a_ticket_asks_for_the_lock_without_an_entry(fenced):
     """The lock key is the name itself; the keys of the queue are passed, but no entry is."""
     attempt = fair(fenced=fenced).start(FakeContext())
-    fence = [b"n:redlock-async:fence:%d" % (crc32(b"n:x") % 16384)] if fenced else []
+    fence = [KEYS.fence(b"n:x")] if fenced else []
     expected = [b"n:x", QUEUE, KEPT, TICKET, *fence, TOKEN, b"100", b"7", WAKE_PREFIX, b"", b"0", b"1500", b"3600000"]
     for build in (attempt.first_command, attempt.retry_command):
         assert sent(build(TOKEN, 100, 7)) == [b"EVALSHA", sha("fair_acquire"), b"%d" % (4 + fenced), *expected]

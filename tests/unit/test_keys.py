@@ -1,12 +1,13 @@
 """Key names: the plain lock's is its name, and no lock can have a name of the library's own."""
 
+import re
 import string
 from itertools import product
 
 import pytest
 
 from redlock_async import ConfigurationError
-from redlock_async._rules.keys import FENCES, LONGEST_NAME, RESERVED, Keys
+from redlock_async._rules.keys import LONGEST_NAME, RESERVED, SLOTS, Keys, slot_of, tag_of
 
 
 @pytest.mark.parametrize("namespace", ["", "app:", "é/"])
@@ -80,22 +81,61 @@ def test_namespaces_share_no_key():
 
 
 def test_fence_registers_are_bounded_and_spread():
-    """With any number of names a node keeps at most FENCES registers, and uses most of them."""
+    """With any number of names a node keeps at most one register for each slot, and uses most of them."""
     keys = Keys("n:")
-    registers = {keys.fence(f"name:{number}".encode()) for number in range(8 * FENCES)}
-    assert 0.99 * FENCES < len(registers) <= FENCES
-    prefix = f"n:{RESERVED}fence:".encode()
-    assert all(register.startswith(prefix) for register in registers)
-    assert all(0 <= int(register.removeprefix(prefix)) < FENCES for register in registers)
+    registers = {keys.fence(f"name:{number}".encode()) for number in range(8 * SLOTS)}
+    assert 0.99 * SLOTS < len(registers) <= SLOTS
+    prefix = re.escape(f"n:{RESERVED}fence:".encode())
+    assert all(re.fullmatch(prefix + rb"\{[@-C][@-O]{3}\}", register) for register in registers)
 
 
 def test_a_key_has_the_same_register_in_every_process():
     """Not Python's salted hash, which differs between processes. The value is part of the protocol."""
-    assert Keys("").fence(b"orders:42") == b"redlock-async:fence:1221"
-    assert Keys("app:").fence(b"app:orders:42") == b"app:redlock-async:fence:5316"
+    assert Keys("").fence(b"orders:42") == b"redlock-async:fence:{CABA}"
+    assert Keys("app:").fence(b"app:orders:42") == b"app:redlock-async:fence:{ABMD}"
 
 
 def test_short_names_differ_in_their_keys():
     """No two names share a lock."""
     names = ["".join(letters) for letters in product(string.ascii_letters + ":{}", repeat=2)]
     assert len({Keys("").lock(name) for name in names}) == len(names)
+
+
+# Slots of a cluster
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [
+        (b"123456789", 12739),
+        (b"foo", 12182),
+        (b"{foo}bar", 12182),
+        (b"bar{foo}{zap}", 12182),
+        (b"foo{}{bar}", 8363),
+        (b"foo{{bar}}zap", 4015),
+        (b"foo{bar", 15278),
+        (b"{}", 15257),
+    ],
+)
+def test_the_slot_of_a_key_is_that_of_the_servers(key, slot):
+    """As `CLUSTER KEYSLOT` says, with every form of hash tag."""
+    assert slot_of(key) == slot
+
+
+def test_each_slot_has_a_tag():
+    """Four letters that hash to it, and no other slot has them."""
+    tags = [tag_of(slot) for slot in range(SLOTS)]
+    assert [slot_of(b"x{%b}y" % tag) for tag in tags] == [*range(SLOTS)]
+    assert all(re.fullmatch(rb"[@-C][@-O]{3}", tag) for tag in tags)
+
+
+@pytest.mark.parametrize("namespace", ["", "app:", "{app}:", "{app}{b}"])
+@pytest.mark.parametrize("name", ["x", "{a}b", "a{b}", "a}b", "a{b", "{}x", "}{", "{", "}", "{{a}}", "a{b}{c}", "é{}"])
+def test_all_keys_of_a_name_are_in_the_slot_of_its_lock(namespace, name):
+    """A script may use only keys of one slot, whatever braces the name has."""
+    keys = Keys(namespace)
+    lock = keys.lock(name)
+    permits, _ = keys.semaphore(name)
+    others = (*keys.auxiliary(name), keys.freed_readers(name), keys.fence(lock), keys.fence(permits), permits + b":7")
+    assert {slot_of(key) for key in others} == {slot_of(lock)}
+    assert len({*others, lock}) == len(others)

@@ -11,8 +11,9 @@ from redlock_async._transport.commands import CompareAndDelete, script
 from redlock_async.errors import ConfigurationError
 
 TOKEN, LATER, LAST = (digit * 32 + b":owner" for digit in (b"a", b"b", b"c"))
-LOCK, READERS_KEY, RESERVATION = b"app:doc", b"app:redlock-async:readers:{doc}", b"app:redlock-async:writer:{doc}"
-FREED = b"app:redlock-async:readers-freed:{doc}"
+LOCK, READERS_KEY = b"app:doc", b"app:redlock-async:readers:{app:doc}"
+RESERVATION = b"app:redlock-async:writer:{app:doc}"
+FREED = b"app:redlock-async:readers-freed:{app:doc}"
 REGISTER = Keys("app:").fence(LOCK)
 
 SCRIPTS = (

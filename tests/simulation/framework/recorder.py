@@ -17,12 +17,12 @@ MAX_VAIN_ATTEMPTS = 200
 """Failed attempts that one process may make within a second: a waiter is notified, or pauses before it retries."""
 
 KEPT = re.compile(
-    rb"redlock-async:(node|clocks|fence:\d+|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
+    rb"redlock-async:(node|clocks|fence:\{[@-O]{4}\}|semaphore:\{.*\}|ticket:\{.*\}|latch(-state)?:\{.*\})",
     re.DOTALL,
 )
 """Keys that the library leaves on the nodes on purpose."""
 
-LASTING = re.compile(rb"redlock-async:(node|clocks|fence:\d+)")
+LASTING = re.compile(rb"redlock-async:(node|clocks|fence:\{[@-O]{4}\})")
 """Keys without a ttl. A number of permits that an operator has set has none either."""
 
 
