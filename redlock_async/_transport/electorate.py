@@ -104,6 +104,8 @@ class Electorate:
     def join(self) -> None:
         """Begin to take locks: from now on the nodes record what they need to know for that."""
         self.joined = True
+        for node in self._nodes:
+            node.record.join()
         self.reassess()
 
     def report(self) -> None:

@@ -104,7 +104,11 @@ class Membership:
         """Begin to take locks, and wait until startup is over; after `wait` seconds, continue with what there is."""
         if not self.electorate.joined:
             self.open()
+            known = self._connected.is_set() and _have_voted(self.nodes) >= self.quorum
             self.electorate.join()
+            if known:
+                # Each node is asked once more, in front of the first lock's command: until then its vote is in doubt.
+                self._end_startup()
             self._check_startup()
         await self._wait(self._started, wait)
         if self.electorate.conflict is not None:
@@ -259,3 +263,9 @@ class Membership:
         if self._grace_timer is not None:
             self._grace_timer.cancel()
         return [connection for node in self.nodes if (connection := node.close()) is not None]
+
+
+def _have_voted(nodes: NodeGroup) -> int:
+    """How many of these nodes may vote, and have voted before."""
+    records = [node.record.last for node in nodes if node.ready and node.abstains is None]
+    return sum(record is not None and record.has_voted for record in records)

@@ -76,6 +76,8 @@ class NodeRecord:
         """How many updates have no reply yet."""
         self.outdated = False
         """Whether the node has reported a change that has not been read yet."""
+        self._only_read = False
+        """Whether the node has not yet been told that the client takes locks."""
 
     def at(self, now: float) -> Record | None:
         """Return the record as it is at that time; None while it is not known whether the last one is still true."""
@@ -116,7 +118,7 @@ class NodeRecord:
         self._doubt_while_asked()
         self._sent = None
         self.updating = 0
-        self.outdated = False
+        self.outdated = self._only_read = False
         ask = SingleReply(self._client.loop, self._client.now())
         self._send(self._client.record_command(self._owner.index), ask)
         return ask
@@ -139,7 +141,8 @@ class NodeRecord:
         self.outdated = False
         self._read_at = self._client.now()
         self.clock = node_time / 1e6, read_at
-        self._doubt(None)
+        if not self._only_read:
+            self._doubt(None)
 
     def record(self, what: tuple[object, ...], command: Call) -> None:
         """Have the node record that, unless it was sent the same just now."""
@@ -159,6 +162,22 @@ class NodeRecord:
         if self._owner.connection is not None:
             self.updating += 1
             self._send(command, RecordRefresh(self, self._client.now()))
+
+    def join(self) -> None:
+        """Ask once more, now for a client that takes locks. Until the reply its votes do not count.
+
+        A client that takes none changes nothing. So the node has not compared yet which server it is with which server
+        it was: it may be a replica that was promoted.
+        """
+        if self._owner.connection is not None:
+            self._only_read = True
+            self._doubt_while_asked()
+            self.updating += 1
+            self._send(self._client.record_command(self._owner.index), RecordRefresh(self, self._client.now(), joins=True))
+
+    def joined(self) -> None:
+        """The reply to `join` is there."""
+        self._only_read = False
 
     def reported(self, *, doubt: bool) -> None:
         """Read the record once more, because the node reports that it was changed or, with `doubt`, flushed.
@@ -243,13 +262,16 @@ def _number(value: object) -> int:
 class RecordRefresh:
     """Takes the reply when a node's record is read once more."""
 
-    __slots__ = ("_record", "started_at")
+    __slots__ = ("_joins", "_record", "started_at")
 
-    def __init__(self, record: NodeRecord, now: float) -> None:
+    def __init__(self, record: NodeRecord, now: float, *, joins: bool = False) -> None:
         self._record = record
+        self._joins = joins
         self.started_at = now
 
     def deliver(self, node: int, reply: object) -> None:  # noqa: ARG002 - one node only
+        if self._joins:
+            self._record.joined()
         self._record.refresh(self.started_at, reply)
 
     def dropped(self, node: int, cause: Exception) -> None:

@@ -616,7 +616,8 @@ async def test_readers_that_are_freed_by_force_know_at_once(nodes, eyes, eventua
     """All of them, long before they are renewed; and readers that come and go are told to nobody."""
     async with Redlock(nodes) as one, Redlock(nodes) as two, Redlock(nodes) as operator:
         leases = [await client.read_lock("doc").acquire() for client in (one, two) for _ in range(5)]
-        await asyncio.sleep(0.05)  # their first look
+        async with operator.read_lock("another"):  # from now on the nodes know that it takes locks
+            await asyncio.sleep(0.05)  # their first look
         before = commands(eyes)
         for _ in range(20):
             async with operator.read_lock("doc"):

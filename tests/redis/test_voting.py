@@ -31,8 +31,12 @@ async def nodes(tmp_path):
 
 
 @again
-@pytest.mark.parametrize("connected", [True, False], ids=["connected before", "connected after"])
-async def test_a_promoted_replica_makes_no_second_holder(connected, nodes, monkeypatch, eventually):
+@pytest.mark.parametrize(
+    ("connected", "looks"),
+    [(True, False), (False, False), (False, True)],
+    ids=["connected before", "connected after", "looked after, without taking a lock"],
+)
+async def test_a_promoted_replica_makes_no_second_holder(connected, looks, nodes, monkeypatch, eventually):
     """It lacks a lease that the old primary granted, and is quarantined although it loads every write."""
     monkeypatch.setattr("redlock_async._transport.electorate.FAILOVER_GRACE", GRACE)
     urls = nodes.add(3, *DURABLE, "--repl-diskless-sync-delay", "0")
@@ -49,6 +53,8 @@ async def test_a_promoted_replica_makes_no_second_holder(connected, nodes, monke
         lease = await redlock("x", renew=False).acquire()
         assert lease.spare_votes == 0
         nodes.move(0, replica)
+        if looks:
+            await other.status()
         if connected:
             event = await watch.first()
             assert "another server answers at its address (a replica was promoted?)" in str(event.error)
