@@ -22,7 +22,7 @@ from redlock_async._kinds.mutex import Mutex
 from redlock_async._kinds.rwlock import Read, Write
 from redlock_async._kinds.semaphore import Slots, check_permits, from_details
 from redlock_async._rules.detached import Detached, read_detached
-from redlock_async._rules.keys import Keys
+from redlock_async._rules.keys import Keys, require_one_slot
 from redlock_async._rules.settings import (
     Duration,
     HoldOptions,
@@ -37,6 +37,7 @@ from redlock_async._rules.settings import (
 )
 from redlock_async._runtime.held_lease import HeldLease
 from redlock_async._runtime.session import Session
+from redlock_async._transport.cluster_url import show
 from redlock_async._transport.dial import Target
 from redlock_async._transport.environment import default_owner
 
@@ -90,6 +91,12 @@ class Redlock:
         self._keys = Keys(namespace)
         self._targets = _targets(nodes)
         self._quorum = self._settings.quorum_of(len(self._targets))
+        self._clustered = any(target.seeds for target in self._targets)
+        if self._clustered and not self._keys.fits_clusters:
+            raise ConfigurationError(
+                f"namespace must have a }} behind its {{ where a node is a cluster, got {short_repr(namespace)}: what "
+                "is in braces decides on which shard a key is"
+            )
         self._events = Events()
         self._running: Session | None = None
         self._inherited: list[Session] = []
@@ -125,7 +132,10 @@ class Redlock:
     lock = __call__
 
     def _mutex(self, names: tuple[str, ...], options: Options) -> Mutex:
-        return Mutex(self._keys, names, fenced=options.fencing)
+        kind = Mutex(self._keys, names, fenced=options.fencing)
+        if self._clustered and len(kind.keys) > 1:
+            require_one_slot(kind.names, kind.keys)
+        return kind
 
     def _checked(
         self, who: str, given: HoldOptions, known: Mapping[str, object] = HoldOptions.__annotations__
@@ -291,6 +301,8 @@ class Redlock:
                 f"cannot attach a lease of kind {short_repr(detached.kind)}: unknown to this version of the library"
             )
         kind, context = KINDS[detached.kind](self._keys, detached), session.context
+        if self._clustered and isinstance(kind, Mutex):
+            require_one_slot(kind.names, kind.keys)
         held = HeldLease(context, kind, detached.token.encode(), detached.fence, options, context.now())
         readable = detached.readable(context.environment.clock())
         session.registry.attach(held, detached.until if readable else None)
@@ -484,11 +496,12 @@ def _targets(nodes: Iterable[Source]) -> list[Target]:
         raise ConfigurationError("nodes is empty: give the URLs of N independent nodes, preferably 3 or 5")
     seen: set[str] = set()
     for target in targets:
-        if target.address in seen:
+        addresses = {target.address, *(f"cluster:{show(*seed)}" for seed in target.seeds)}
+        if addresses & seen:
             raise ConfigurationError(
                 f"node {one_line(target.address, 200)} is listed twice. Each server has one vote, so list it once"
             )
-        seen.add(target.address)
+        seen |= addresses
     if len(targets) % 2 == 0:
         logger.warning(
             "redlock: %d nodes tolerate no more failures than %d: use an odd number",
@@ -503,7 +516,9 @@ def placeholder() -> Redlock:
     return Redlock(["redis://placeholder"], drift_factor=0.0)
 
 
-CONFIGURED = frozenset({"_events", "_inherited", "_keys", "_quorum", "_running", "_settings", "_targets", "_usual"})
+CONFIGURED = frozenset(
+    {"_clustered", "_events", "_inherited", "_keys", "_quorum", "_running", "_settings", "_targets", "_usual"}
+)
 """The attributes of a client, which the default client gets on first use."""
 
 

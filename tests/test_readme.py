@@ -354,7 +354,7 @@ def test_keys_are_those_of_the_package():
     from redlock_async._rules.keys import RESERVED, SLOTS, Keys  # noqa: PLC0415 - only here
 
     keys, text = Keys(""), PAGES["docs/keys.md"]
-    for key in (keys.record, keys.probe):
+    for key in (keys.node.record, keys.node.probe):
         assert f"`{key.decode()}`" in text
     kinds = (
         *(keys.readers("name"), keys.waiting_writer("name"), *keys.semaphore("name")),

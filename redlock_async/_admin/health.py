@@ -35,16 +35,20 @@ async def check(context: Context) -> Health:
             async with asyncio.timeout(context.node_timeout):
                 await context.membership.look(None)
     conflict = context.membership.electorate.conflict
-    whys = await asyncio.gather(*(_why_not(context, node, conflict) for node in context.nodes))
-    reasons = {node.label: why for node, why in zip(context.nodes, whys, strict=True) if why is not None}
-    up = len(whys) - len(reasons)
-    return Health(context.membership.answers and up >= context.quorum, up, context.quorum, len(whys), reasons)
+    servers = context.membership.shown
+    whys = await asyncio.gather(*(_why_not(node, conflict) for node in servers))
+    reasons = {node.label: why for node, why in zip(servers, whys, strict=True) if why is not None}
+    fit = {node for node, why in zip(servers, whys, strict=True) if why is None}
+    # Of a cluster, the shards of which fewest others vote as well: every name must be lockable.
+    up = min(sum(node in fit for node in group) for group in context.membership.groups)
+    ready = context.membership.answers and up >= context.quorum
+    return Health(ready, up, context.quorum, len(context.nodes), reasons)
 
 
-async def _why_not(context: Context, node: Node, conflict: ConfigurationError | None) -> str | None:
+async def _why_not(node: Node, conflict: ConfigurationError | None) -> str | None:
     """Return why a node does not count; None if it does."""
     try:
-        await node.ask(clock_command(context.membership.probe_key), read_clock)
+        await node.ask(clock_command(node.keys.probe), read_clock)
     except (OSError, RedlockError) as exc:
         return str(exc)
     why = conflict or node.abstains

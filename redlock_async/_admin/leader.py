@@ -67,15 +67,17 @@ async def read_term(context: Context, name: str, key: bytes, register: bytes, kn
         context.quorum,
     )
 
+    group = context.group_of(key)
+
     async def ask(node: Node) -> Reply:
         (stored,) = await node.ask(command, read_locks)
-        return Reply(node.bit, node.abstains is None, stored)
+        return Reply(node.bit, group.objection(node) is None, stored)
 
     def decided(replies: Sequence[Reply]) -> bool:
         possible = term_of(replies, max(quorum - (total - len(replies)), 1), known)
         return len(replies) >= quorum and (possible is None or term_of(replies, quorum, known) is not None)
 
-    replies = await ask_all(context, name, ask, enough=decided)
+    replies = await ask_all(context, name, key, ask, enough=decided)
     if not decided(replies):
         raise QuorumUnavailable(
             f"cannot tell who leads {name!r}: {total - len(replies)} of {total} nodes do not reply, and they decide",

@@ -13,9 +13,11 @@ from typing import Any, TypeVar, cast
 from redlock_async._kinds.rwlock import READERS
 from redlock_async._kinds.semaphore import MOST_PERMITS
 from redlock_async._rounds.context import Context
-from redlock_async._rules.keys import LONGEST_NAME, RESERVED, Keys
+from redlock_async._rules.keys import LONGEST_NAME, RESERVED, Keys, slot_of
+from redlock_async._rules.slot_map import contains
 from redlock_async._rules.token import owner_of
 from redlock_async._transport.commands import Call
+from redlock_async._transport.membership import Membership
 from redlock_async._transport.side_connection import SideConnection
 from redlock_async.errors import ConfigurationError, QuorumUnavailable, WrongKeyType, by_node, label_of, short_repr
 
@@ -130,24 +132,76 @@ async def list_locks(context: Context, keys: Keys, pattern: str, *, include_fore
 
 @asynccontextmanager
 async def _connected(context: Context, keys: Keys) -> AsyncGenerator[Snapshot]:
-    connections = [SideConnection(context.membership, node) for node in context.nodes]
-    snapshot = Snapshot(context, keys, connections)
+    readers = [Reader(context.membership, index) for index in range(len(context.nodes))]
+    snapshot = Snapshot(context, keys, readers)
     try:
-        await snapshot.ask(SideConnection.open)
+        await snapshot.ask(Reader.open)
         yield snapshot
     finally:
-        for connection in connections:
+        for reader in readers:
+            reader.close()
+        await asyncio.gather(*(reader.closed() for reader in readers))
+
+
+class Reader:
+    """Reads the keys of one node, on connections of its own: of a cluster, one to each shard."""
+
+    def __init__(self, membership: Membership, index: int) -> None:
+        self._servers = membership.servers_of(index)
+        self.label = self._servers[0].place
+        self._connections = [SideConnection(membership, index, node.address) for node in self._servers]
+
+    async def open(self) -> None:
+        """Connect; raise the node's fault if it is down."""
+        for node in self._servers:
+            if node.live is None:
+                raise node.cause.with_traceback(None)
+        await asyncio.gather(*(connection.open() for connection in self._connections))
+
+    async def ask_all(self, question: Callable[[SideConnection], Coroutine[Any, Any, set[bytes]]]) -> set[bytes]:
+        """Return the answers of all servers together."""
+        return set().union(*await asyncio.gather(*map(question, self._connections)))
+
+    async def ask_about(
+        self,
+        sets: Sequence[Sequence[bytes]],
+        command: Callable[[Sequence[bytes]], Call],
+        read: Callable[[object], list[T]],
+    ) -> list[T]:
+        """Send a command about sets of keys, each of one slot, and return the answers in their order.
+
+        A server that is no cluster is asked about all of them in one command.
+        """
+        if self._servers[0].shard is None:
+            keys = [key for each in sets for key in each]
+            return await self._connections[0].ask(command(keys).pack_with_source(), read)
+        asks = [self._connection(each[0]).ask(command(each).pack_with_source(), read) for each in sets]
+        return [answer for each in await asyncio.gather(*asks) for answer in each]
+
+    def _connection(self, key: bytes) -> SideConnection:
+        slot = slot_of(key)
+        for node, connection in zip(self._servers, self._connections, strict=True):
+            if node.shard is not None and contains(node.shard.ranges, slot):
+                return connection
+        raise ConnectionError("no shard of the cluster owns the slot")
+
+    def close(self) -> None:
+        """Start closing the connections, without waiting for outstanding replies."""
+        for connection in self._connections:
             connection.close()
-        await asyncio.gather(*(connection.closed() for connection in connections))
+
+    async def closed(self) -> None:
+        """Wait, after `close`, until the connections have ended."""
+        await asyncio.gather(*(connection.closed() for connection in self._connections))
 
 
 class Snapshot:
     """Queries all nodes at the same time, so that their replies about a name are from the same moment."""
 
-    def __init__(self, context: Context, keys: Keys, connections: Sequence[SideConnection]) -> None:
+    def __init__(self, context: Context, keys: Keys, readers: Sequence[Reader]) -> None:
         self._context = context
         self._keys = keys
-        self._connections = connections
+        self._readers = readers
         self._own = (keys.namespace + RESERVED).encode()
         self._causes: dict[str, Exception] = {}
         self.malformed_names: set[str] = set()
@@ -158,21 +212,21 @@ class Snapshot:
         """How many nodes have failed to reply."""
         return len(self._causes)
 
-    async def ask(self, question: Callable[[SideConnection], Coroutine[Any, Any, T]]) -> list[T]:
+    async def ask(self, question: Callable[[Reader], Coroutine[Any, Any, T]]) -> list[T]:
         """Return the replies of the nodes; a node that fails is not asked again.
 
         Raise QuorumUnavailable if too few nodes are left.
         """
-        answers = await asyncio.gather(*map(question, self._connections), return_exceptions=True)
-        good: list[tuple[SideConnection, T]] = []
-        for connection, answer in zip(self._connections, answers, strict=True):
+        answers = await asyncio.gather(*map(question, self._readers), return_exceptions=True)
+        good: list[tuple[Reader, T]] = []
+        for reader, answer in zip(self._readers, answers, strict=True):
             if isinstance(answer, Exception):
-                self._causes[connection.label] = answer
+                self._causes[reader.label] = answer
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                good.append((connection, answer))
-        self._connections = [connection for connection, _ in good]
+                good.append((reader, answer))
+        self._readers = [reader for reader, _ in good]
         if len(good) < self._context.quorum:
             raise QuorumUnavailable(
                 f"could not list the locks: too few nodes replied ({by_node(self._causes)})", nodes=self._causes
@@ -190,7 +244,10 @@ class Snapshot:
                     self._name(key, wanted, found)
         return found
 
-    async def _scan(self, pattern: bytes, include_foreign: bool, connection: SideConnection) -> set[bytes]:  # noqa: FBT001 - for `partial`
+    async def _scan(self, pattern: bytes, include_foreign: bool, reader: Reader) -> set[bytes]:  # noqa: FBT001 - for `partial`
+        return await reader.ask_all(partial(self._scan_server, pattern, include_foreign))
+
+    async def _scan_server(self, pattern: bytes, include_foreign: bool, connection: SideConnection) -> set[bytes]:  # noqa: FBT001 - for `partial`
         found: set[bytes] = set()
         cursor = b"0"
         while True:
@@ -231,7 +288,7 @@ class Snapshot:
     async def _records(self, names: Mapping[str, int], *, single: bool) -> list[LockRecord]:
         keys, records = self._keys, []
         locks = [keys.lock(name) for name in names]
-        all_keys = [key for name in names for key in (keys.lock(name), *keys.auxiliary(name))]
+        all_keys = [(keys.lock(name), *keys.auxiliary(name)) for name in names]
         answers = await self.ask(partial(self._read_names, locks, all_keys))
         if single and sum(_has_other_type(stored[0]) for stored, _ in answers) >= self._context.quorum:
             (name,) = names
@@ -251,14 +308,16 @@ class Snapshot:
         return records
 
     async def _read_names(
-        self, locks: Sequence[bytes], all_keys: Sequence[bytes], connection: SideConnection
+        self, locks: Sequence[bytes], all_keys: Sequence[Sequence[bytes]], reader: Reader
     ) -> tuple[list[StoredKey | None], list[NameState]]:
-        command = Call("locks_context", len(all_keys), *all_keys, READERS, MOST_REPORTED).pack_with_source()
-        return await asyncio.gather(self._read_locks(locks, connection), connection.ask(command, _states))
+        states = reader.ask_about(
+            all_keys, lambda keys: Call("locks_context", len(keys), *keys, READERS, MOST_REPORTED), _states
+        )
+        return await asyncio.gather(self._read_locks(locks, reader), states)
 
-    async def _read_locks(self, locks: Sequence[bytes], connection: SideConnection) -> list[StoredKey | None]:
-        keys = [key for lock in locks for key in (lock, self._keys.fence(lock))]
-        return await connection.ask(Call("locks_inspect", len(keys), *keys).pack_with_source(), read_locks)
+    async def _read_locks(self, locks: Sequence[bytes], reader: Reader) -> list[StoredKey | None]:
+        keys = [(lock, self._keys.fence(lock)) for lock in locks]
+        return await reader.ask_about(keys, lambda keys: Call("locks_inspect", len(keys), *keys), read_locks)
 
     async def _slots(
         self,
@@ -278,7 +337,7 @@ class Snapshot:
     @property
     def view(self) -> QuorumView:
         """The nodes that have replied to every question so far."""
-        labels = [connection.label for connection in self._connections]
+        labels = [reader.label for reader in self._readers]
         return QuorumView(labels, len(self._context.nodes), self._context.quorum)
 
 

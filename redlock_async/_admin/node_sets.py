@@ -71,6 +71,8 @@ class NodeCharter:
     longest_ttl: float = 0.0
     connected: tuple[Connected, ...] | None = None
     """The clients' connections; None if the server does not tell."""
+    epochs: tuple[int, ...] = ()
+    """The epochs of what it remembers, -1 for nothing: several if it is a cluster, for its shards."""
 
     def agrees_on(self, charter: Charter, current: NodeSet) -> bool:
         """Whether it belongs to the current set, and has recorded the sets of this charter."""
@@ -88,7 +90,7 @@ class NodeSets:
     @property
     def latest(self) -> int:
         """The largest epoch that any of them has recorded."""
-        return max((node.charter.epoch for node in self.nodes if node.charter is not None), default=-1)
+        return max((epoch for node in self.nodes for epoch in node.epochs), default=-1)
 
     @property
     def wait(self) -> float:
@@ -134,7 +136,7 @@ class Records:
         membership = self._context.membership
         await membership.look(self._context.settings.options.wait)
         await membership.settled()
-        nodes = await asyncio.gather(*(self._read(node) for node in self._context.nodes))
+        nodes = await asyncio.gather(*(self._read_all(index) for index in range(len(self._context.nodes))))
         errors: dict[str, Exception] = {
             node.label: ConnectionError(node.error) for node in nodes if node.error is not None
         }
@@ -145,11 +147,36 @@ class Records:
         charter = max(known, key=lambda each: (each.epoch, known[each]), default=None)
         return NodeSets(tuple(nodes), charter)
 
+    async def _read_all(self, index: int, charter: Charter | None = None, read: Sequence[int] = ()) -> NodeCharter:
+        """Ask one node; of a cluster, all shards: it remembers what each of them does."""
+        servers = self._context.membership.servers_of(index)
+        if charter is not None and len(read) != len(servers):
+            return NodeCharter(servers[0].place, "its shards have changed: repeat the command")
+        found = await asyncio.gather(
+            *(
+                self._read(node, charter, read=epoch)
+                for node, epoch in zip(servers, read or [-1] * len(servers), strict=True)
+            )
+        )
+        errors = [each.error for each in found if each.error is not None]
+        if errors:
+            return NodeCharter(servers[0].place, errors[0])
+        known = [each.connected for each in found]
+        charters = sorted({each.charter for each in found if each.charter is not None}, key=lambda each: each.epoch)
+        return NodeCharter(
+            servers[0].place,
+            charter=charters[0] if charters and all(each.charter is not None for each in found) else None,
+            age=min(each.age for each in found),
+            longest_ttl=max(each.longest_ttl for each in found),
+            connected=None if None in known else tuple(each for of_one in known for each in of_one or ()),
+            epochs=tuple(-1 if each.charter is None else each.charter.epoch for each in found),
+        )
+
     async def _read(self, node: Node, charter: Charter | None = None, *, read: int = -1) -> NodeCharter:
         membership = self._context.membership
-        text = "" if charter is None else replace(charter, place=node.label).encode()
+        text = "" if charter is None else replace(charter, place=node.place).encode()
         try:
-            command = Call("node_charter", 1, membership.record_key, text, read).pack_with_source()
+            command = Call("node_charter", 1, node.keys.record, text, read).pack_with_source()
             found = await node.ask(command, _decode)
         except (OSError, RedlockError) as exc:
             return NodeCharter(node.label, str(exc))
@@ -179,11 +206,10 @@ class Records:
     async def record(self, found: NodeSets, charter: Charter, sets: Sequence[NodeSet]) -> NodeSets:
         """Have all nodes record a charter, except those that have changed; raise unless a quorum of each set did."""
         if charter.epoch >= LARGEST_EPOCH:
-            wrong = next(node.label for node in found.nodes if node.charter and node.charter.epoch == found.latest)
+            wrong = next(node.label for node in found.nodes if found.latest in node.epochs)
             raise ConfigurationError(f"{wrong} has recorded the epoch {found.latest}, the last one: stop it")
-        epochs = {node.label: -1 if node.charter is None else node.charter.epoch for node in found.nodes}
         nodes = await asyncio.gather(
-            *(self._read(node, charter, read=epochs[node.label]) for node in self._context.nodes)
+            *(self._read_all(index, charter, node.epochs) for index, node in enumerate(found.nodes))
         )
         done = {node.label for node in nodes if node.charter == charter}
         for each in sets:

@@ -74,7 +74,7 @@ async def inspect_semaphore(context: Context, name: str, key: bytes) -> Semaphor
     Raise QuorumUnavailable if too few nodes reply.
     """
     command = Call("semaphore_inspect", 1, key).pack_with_source()
-    answers = await ask_all(context, name, lambda node: node.ask(command, _slots))
+    answers = await ask_all(context, name, key, lambda node: node.ask(command, _slots))
     numbers = Counter((each.permits, bool(each.set)) for each in answers if each.permits)
     if not numbers:
         return None
@@ -132,7 +132,7 @@ async def change_permits(context: Context, name: str, key: bytes, permits: int) 
     if sum(map(bool, beyond)) > len(context.nodes) - context.quorum:
         raise _held_beyond(context, name, permits, beyond)
     ours = b"%d:%b" % (permits, context.fresh_token())
-    before = _values_to_restore(context, stored)
+    before = _values_to_restore(context, key, stored)
     try:
         answers = await _send_change(context, name, key, ours, stored)
     except BaseException:
@@ -140,10 +140,10 @@ async def change_permits(context: Context, name: str, key: bytes, permits: int) 
         raise
     context.wakeups.local_change(key)
     replaced = {node.index: answer.before for node, answer in answers if answer.before is not None}
-    if _votes(context, replaced) >= context.quorum:
+    if _votes(context, key, replaced) >= context.quorum:
         return
     await _restore(context, key, ours, before | replaced)
-    raise _why_unchanged(context, name, permits, [answer for _, answer in answers])
+    raise _why_unchanged(context, name, key, permits, [answer for _, answer in answers])
 
 
 async def _stored_slots(context: Context, name: str, key: bytes) -> dict[int, _Slots]:
@@ -153,17 +153,17 @@ async def _stored_slots(context: Context, name: str, key: bytes) -> dict[int, _S
     async def read(node: Node) -> tuple[int, _Slots]:
         return node.index, await node.ask(command, _slots)
 
-    return dict(await ask_all(context, name, read))
+    return dict(await ask_all(context, name, key, read))
 
 
-def _values_to_restore(context: Context, stored: Mapping[int, _Slots]) -> dict[int, bytes]:
+def _values_to_restore(context: Context, key: bytes, stored: Mapping[int, _Slots]) -> dict[int, bytes]:
     """Return the value that each node stored before the change.
 
     A node that did not reply gets the largest number in use elsewhere: a superfluous number does no harm, but a missing
     one does while slots are held.
     """
     usual = max((slots.stored for slots in stored.values() if not slots.set), default=b"")
-    return {node.index: stored[node.index].stored if node.index in stored else usual for node in context.nodes}
+    return {node.index: stored[node.index].stored if node.index in stored else usual for node in context.group_of(key)}
 
 
 async def _send_change(
@@ -174,17 +174,18 @@ async def _send_change(
         command = Call("semaphore_change", 1, key, ours, set_before).pack_with_source()
         return node, await node.ask(command, _changed)
 
-    return await ask_all(context, name, change)
+    return await ask_all(context, name, key, change)
 
 
 def _why_unchanged(
-    context: Context, name: str, permits: int, answers: Sequence[_Change]
+    context: Context, name: str, key: bytes, permits: int, answers: Sequence[_Change]
 ) -> LockTimeout | QuorumUnavailable:
     beyond = [answer.held for answer in answers]
     if any(beyond):
         return _held_beyond(context, name, permits, beyond)
     if sum(answer.before is not None for answer in answers) >= context.quorum:
-        causes = {node.label: node.abstains for node in context.nodes if node.abstains is not None}
+        group = context.group_of(key)
+        causes = {node.label: why for node in group if (why := group.objection(node)) is not None}
         message = f"could not change {name!r} to permits={permits}: too few nodes could vote ({by_node(causes)})"
         return QuorumUnavailable(message, names=(name,), nodes=causes)
     return LockTimeout(
@@ -193,9 +194,10 @@ def _why_unchanged(
     )
 
 
-def _votes(context: Context, nodes: Iterable[int]) -> int:
+def _votes(context: Context, key: bytes, nodes: Iterable[int]) -> int:
     """Return how many of those nodes may vote."""
-    return sum(context.nodes[index].abstains is None for index in nodes)
+    group = context.group_of(key)
+    return sum(group.objection(group[index]) is None for index in nodes)
 
 
 async def forget_permits(context: Context, name: str, key: bytes) -> None:
@@ -220,9 +222,9 @@ async def forget_permits(context: Context, name: str, key: bytes) -> None:
         answered.add(node.index)
 
     try:
-        await ask_all(context, name, forget)
+        await ask_all(context, name, key, forget)
     finally:
-        for node in context.nodes:
+        for node in context.group(command):
             if node.index not in answered:
                 node.send_durably(command, context.now() + keep)
 
@@ -231,7 +233,7 @@ def _take_back(context: Context, key: bytes, ours: bytes, before: Mapping[int, b
     """Send every node the command that restores its old value; a node that is down gets it on its next connection."""
     keep = 2 * context.membership.longest_ttl
     commands = []
-    for node in context.nodes:
+    for node in context.group_of(key):
         command = Call("semaphore_restore", 1, key, ours, before[node.index], round(keep * 1000))
         node.send_durably(command, context.now() + keep)
         commands.append(command)
@@ -244,7 +246,10 @@ async def _restore(context: Context, key: bytes, ours: bytes, before: Mapping[in
     The commands are sent once more with their source, because the reply to the first one cannot be awaited.
     """
     commands = _take_back(context, key, ours, before)
-    asks = (node.ask(each.pack_with_source(), read_freed) for node, each in zip(context.nodes, commands, strict=True))
+    asks = (
+        node.ask(each.pack_with_source(), read_freed)
+        for node, each in zip(context.group_of(key), commands, strict=True)
+    )
     await asyncio.gather(*asks, return_exceptions=True)
 
 

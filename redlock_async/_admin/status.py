@@ -66,6 +66,12 @@ class NodeStatus:
     """The quorum on which its clients agree, as it remembers; None if no client has taken a lock yet."""
     node_sets: tuple[tuple[str, ...], ...] = ()
     """The labels of the nodes on which its clients agree, as it remembers: two sets while they are being changed."""
+    cluster: str | None = None
+    """The label of the cluster of which it is a shard; None for a node that is one server."""
+    slots: int | None = None
+    """How many of the 16,384 slots the shard owns."""
+    record_key: str | None = None
+    """The key of the node's record; of each shard it is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class Holder:
 
 async def status(context: Context) -> list[NodeStatus]:
     """Query every node and return one record per node."""
-    return list(await asyncio.gather(*(_status(context, node) for node in context.nodes)))
+    return list(await asyncio.gather(*(_status(context, node) for node in context.membership.shown)))
 
 
 async def _status(context: Context, node: Node) -> NodeStatus:
@@ -118,10 +124,13 @@ async def _status(context: Context, node: Node) -> NodeStatus:
         missing=identity.missing if identity else (),
         quorum=sets[0].quorum if sets else None,
         node_sets=tuple(each.labels for each in sets),
+        cluster=node.place if node.place != node.label else None,
+        record_key=node.keys.record.decode() if node.ready else None,
+        slots=None if node.shard is None else sum(last - first + 1 for first, last in node.shard.ranges),
     )
     try:
         sent = context.now()
-        clock = await node.ask(clock_command(context.membership.probe_key), read_clock)
+        clock = await node.ask(clock_command(node.keys.probe), read_clock)
         latency = context.now() - sent
         offset = clock - (context.wall_us() / 1e6 - latency / 2)
         settings = await _settings(node) if identity is not None and identity.asked else Settings(("CONFIG GET",))
@@ -214,7 +223,7 @@ def _setting(reply: object) -> str | None:
 async def inspect(context: Context, name: str, key: bytes) -> Holder | None:
     """Return the holder of a name; None if no node reports one. Raise QuorumUnavailable if too few nodes reply."""
     command = Call("mutex_inspect", 1, key).pack_with_source()
-    answers = await ask_all(context, name, lambda node: node.ask(command, read_holder))
+    answers = await ask_all(context, name, key, lambda node: node.ask(command, read_holder))
     return most_named(context, name, [held for held in answers if held is not None])
 
 
@@ -271,12 +280,12 @@ async def force_release(session: Session, keys: Keys, name: str) -> bool:
 
     freed, held = [key], False
     try:
-        answers = await ask_all(session.context, name, free)
+        answers = await ask_all(session.context, name, key, free)
         freed += [b"%s:%d" % (semaphore, slot) for slot in {slot for _, slots in answers for slot in slots}]
         held = any(locked or slots for locked, slots in answers)
         if held:
             release = Call("mutex_release", len(freed), *freed, taken[0], 0).pack_with_source()
-            await ask_all(session.context, name, lambda node: node.ask(release, read_freed))
+            await ask_all(session.context, name, key, lambda node: node.ask(release, read_freed))
     except BaseException:  # such as a cancellation: the nodes must not keep the name locked until the value expires
         session.context.send_to_all(Call("mutex_release", len(freed), *freed, taken[0], 0), seconds)
         raise
@@ -302,22 +311,25 @@ def _freed_slots(reply: object) -> list[int]:
 async def ask_all(
     context: Context,
     name: str,
+    key: bytes,
     ask: Callable[[Node], Coroutine[Any, Any, T]],
     *,
     enough: Callable[[Sequence[T]], bool] = lambda _: False,
 ) -> list[T]:
-    """Return the replies of all nodes that reply; raise QuorumUnavailable if they are no quorum.
+    """Return the replies about a name of all nodes that reply; raise QuorumUnavailable if they are no quorum.
 
-    If the replies of some nodes are enough, the others have `GRACE` seconds to reply, and are left out after that.
+    `key` is a key of the name, which tells the shard of a cluster. If the replies of some nodes are enough, the others
+    have `GRACE` seconds to reply, and are left out after that.
     Raise WrongKeyType instead if that is why a node failed.
     """
     await context.membership.look(context.settings.options.wait)
     await context.membership.settled()
-    asked = [asyncio.ensure_future(ask(node)) for node in context.nodes]
+    nodes = context.group_of(key)
+    asked = [asyncio.ensure_future(ask(node)) for node in nodes]
     await _until_enough(asked, enough)
     answers: list[T] = []
     causes: dict[str, Exception] = {}
-    for node, task in zip(context.nodes, asked, strict=True):
+    for node, task in zip(nodes, asked, strict=True):
         error = task.exception() if task.done() else None
         if isinstance(error, Exception):
             causes[node.label] = error

@@ -232,7 +232,14 @@ class Context:
             on_quorum_lost=on_quorum_lost,
         )
         self.nodes = self.membership.nodes
-        self.clocks = self.membership.clocks
+        """The nodes."""
+        self.clocks = self.membership.clocks_of(self.nodes)
+        self.clustered = bool(self.membership.clusters)
+        """Whether some node is a cluster. Then `group` says which of its shards votes for a name, and `nodes` is only
+        good for counting; the comparison of the clocks differs, too."""
+        self.group = self.membership.group
+        self.group_of = self.membership.group_of
+        self.clocks_of = self.membership.clocks_of
         self.quorum = self.membership.quorum
 
     @property
@@ -269,7 +276,7 @@ class Context:
         Nodes in the bit mask `but` do not need it.
         """
         until = self.now() + keep
-        for node in self.nodes:
+        for node in self.group(command):
             if not but & node.bit:
                 node.send_durably(command, until)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from redlock_async._transport.broadcast import NodeGroup
 from redlock_async._transport.node import Node
 from redlock_async.events import NodeReply
 
@@ -19,6 +20,11 @@ class Measured(Protocol):
 
     started_at: float
     refused: int
+
+    @property
+    def nodes(self) -> NodeGroup:
+        """The nodes that are asked."""
+        ...
 
     @property
     def causes(self) -> Mapping[int, Exception]:
@@ -84,7 +90,7 @@ class ReplyTimer:
     def over(self, operation: str) -> None:
         """Report the replies: every node has replied or failed."""
         self._count_refusals()  # for the last reply, which is still being delivered
-        replies = (self._reply(node) for node in self._context.nodes if self._asked & node.bit)
+        replies = (self._reply(node) for node in self._round.nodes if self._asked & node.bit)
         self._context.events.emit_node_replies(operation, tuple(reply for reply in replies if reply is not None))
 
     def _reply(self, node: Node) -> NodeReply | None:

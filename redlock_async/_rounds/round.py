@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from redlock_async._rules.fencing import AHEAD
 from redlock_async._rules.quorum import Tally, Verdict
 from redlock_async._rules.replies import missing_script
+from redlock_async._rules.slot_map import ELSEWHERE
 from redlock_async._transport.commands import Command, failure_of
 from redlock_async._transport.connection import ErrorReply
 from redlock_async._transport.node import Node
@@ -33,6 +34,9 @@ from .reply_timer import NODE_TIMED_OUT, timed
 NOT_YET = TimeoutError("no reply yet")
 """The reason of a node that had not replied when the error was raised."""
 
+MOST_REDIRECTIONS = 5
+"""How often one command is sent to another shard, while the shards disagree on who owns a slot."""
+
 POLL_INTERVAL = 0.01
 """Seconds between two looks at whether the last node has replied."""
 
@@ -44,8 +48,8 @@ class Round(Tally):
     """A command, the nodes that it went to, and the count of their replies."""
 
     __slots__ = (
-        "_command", "_context", "_decided", "_open", "_reply_timer", "causes", "granted_mask", "outcome", "over",
-        "sent_mask", "started_at",
+        "_command", "_context", "_decided", "_open", "_redirected", "_reply_timer", "causes", "granted_mask", "nodes",
+        "outcome", "over", "sent_mask", "started_at",
     )  # fmt: skip
 
     elects: ClassVar[bool] = False
@@ -60,7 +64,11 @@ class Round(Tally):
         self.granted = self.refused = self.failed = 0
         self._context = context
         self._command = command
+        self.nodes = context.group(command) if context.clustered else context.nodes
+        """The nodes that vote for the name: of a cluster, the shard that owns its slot."""
         self._decided = False
+        self._redirected = 0
+        """How often the command was sent to another shard."""
         self._open = 0
         """Bit mask of the nodes that have been asked and have not replied."""
         self.sent_mask = 0
@@ -81,7 +89,7 @@ class Round(Tally):
 
     def ask_all(self) -> None:
         """Send to every node that has not been asked yet."""
-        asked, nodes = self.sent_mask | self._open, self._context.nodes
+        asked, nodes = self.sent_mask | self._open, self.nodes
         if not asked and nodes.dialect is not None:
             nodes.batcher.send_all(self._command.pack(nodes.dialect), self._reply_timer or self)
             self.sent_mask = self._open = nodes.all
@@ -128,8 +136,8 @@ class Round(Tally):
                 self._failed_with(node, str(reply))
             elif not self._open & bit:
                 self.late(node, reply)
-            elif self.elects and self._context.nodes.abstaining & bit:
-                why = self._context.nodes[node].abstains
+            elif self.elects and self.nodes.abstaining & bit:
+                why = self.nodes.objection(self.nodes[node])
                 assert why is not None  # noqa: S101 - a node that abstains has a reason
                 self._fail(node, why)
             elif self.read(node, reply):
@@ -149,10 +157,22 @@ class Round(Tally):
 
     def _failed_with(self, node: int, message: str) -> None:
         again = missing_script(message) and self.may_send_again(1 << node)
-        if again and self._context.nodes[node].send_source(self._command, self._reply_timer or self):
+        if again and self.nodes[node].send_source(self._command, self._reply_timer or self):
+            return
+        if message.startswith(ELSEWHERE) and self._follow(node, message):
             return
         # An error can come from the middle of a script, after its SET, so the node still needs a release.
         self._fail(node, failure_of(message, self._command))
+
+    def _follow(self, node: int, message: str) -> bool:
+        """Send the command to another shard of the same cluster, where the name's slot is now; return whether it was.
+
+        A new holder is not elected that way: what the other shard knows of the slot is decided first.
+        """
+        self._redirected += 1
+        again = not self.elects and self._redirected <= MOST_REDIRECTIONS and self.may_send_again(1 << node)
+        packed = self._command.pack_with_source() if again else None
+        return self.nodes[node].redirect(message, packed, self._reply_timer or self)
 
     def dropped(self, node: int, cause: Exception) -> None:
         """The connection ended before the reply."""
@@ -188,7 +208,7 @@ class Round(Tally):
 
     def expire(self) -> None:
         """Count the nodes that have not replied as failed."""
-        late = [node for node in self._context.nodes if self._open & node.bit]
+        late = [node for node in self.nodes if self._open & node.bit]
         for node in late:
             self._fail(node.index, NODE_TIMED_OUT)
         for node in late:
@@ -225,7 +245,7 @@ class Round(Tally):
     def unavailable(self, what: str, names: Sequence[str], did: str = "could vote") -> QuorumUnavailable:
         """Return the failures of this round as one error that names each node; `did` is what too few nodes did."""
         causes = {}
-        for node in self._context.nodes:
+        for node in self.nodes:
             cause = NOT_YET if self._open & node.bit else self.causes.get(node.index)
             if cause is not None:
                 causes[node.label] = cause

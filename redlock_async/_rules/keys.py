@@ -11,7 +11,10 @@ The layout is the same on servers that are no cluster.
 from __future__ import annotations
 
 from binascii import crc_hqx
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, reduce
+from operator import xor
+from typing import NamedTuple
 
 from redlock_async.errors import ConfigurationError, short_repr
 
@@ -30,12 +33,24 @@ FLIPS = (
 SLOT_OF_ZERO = 0x3639
 """The slot of the tag with no bit set."""
 
+
+def _bits(slot: int) -> int:
+    """Return the bits of the tag of a slot."""
+    return reduce(xor, (flips for position, flips in enumerate(FLIPS) if (slot ^ SLOT_OF_ZERO) >> position & 1), 0)
+
+
+LOW_BITS = 128
+LOW, HIGH = ([_bits(part * step) for part in range(LOW_BITS)] for step in (1, LOW_BITS))
+"""The bits of the tags whose slots have only lower bits, and only upper bits. Both contain those of slot 0."""
+ZERO = _bits(0)
+
 LONGEST_NAME = 4_096
 """Maximum bytes of a lock's key. A longer one is usually a document passed by mistake, and every node stores it."""
 
 LONGEST_TOKEN = 1_024
 """Maximum characters of a token in operator output. The scripts read as many bytes; our own tokens are shorter."""
 
+NODE = (b"node", b"clocks", b"probe")
 QUEUE = (b"queue", b"queue-kept", b"ticket")
 LATCH = (b"latch", b"latch-state")
 SEMAPHORE = (b"semaphore", b"semaphore-hint")
@@ -52,11 +67,26 @@ def slot_of(key: bytes) -> int:
 @lru_cache(maxsize=SLOTS)
 def tag_of(slot: int) -> bytes:
     """Return the tag of a slot: four letters that hash to it, from @ to O, each of which stands for four bits."""
-    bits, differs = 0, slot ^ SLOT_OF_ZERO
-    for position, flips in enumerate(FLIPS):
-        if differs >> position & 1:
-            bits ^= flips
-    return bytes(ord("@") | bits >> shift & 15 for shift in (12, 8, 4, 0))
+    bits = LOW[slot % LOW_BITS] ^ HIGH[slot // LOW_BITS] ^ ZERO
+    return bytes((64 | bits >> 12, 64 | bits >> 8 & 15, 64 | bits >> 4 & 15, 64 | bits & 15))
+
+
+def require_one_slot(names: Sequence[str], keys: Sequence[bytes]) -> None:
+    """Raise ConfigurationError unless the keys of these names are in one slot of a cluster."""
+    if len({slot_of(key) for key in keys}) > 1:
+        shown = ", ".join(map(short_repr, names))
+        raise ConfigurationError(
+            f"names that are locked together need a common hash tag where a node is a cluster, got {shown}. Put "
+            'the same text in braces in each, such as "{order:7}:stock" and "{order:7}:payment", for one shard'
+        )
+
+
+class NodeKeys(NamedTuple):
+    """The keys of one node, or of one shard of a cluster."""
+
+    record: bytes
+    clocks: bytes
+    probe: bytes
 
 
 class Keys:
@@ -65,7 +95,17 @@ class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._own = f"{namespace}{RESERVED}".encode()
-        self.record, self.clocks, self.probe = (self._own + part for part in (b"node", b"clocks", b"probe"))
+        self.node = NodeKeys(*(self._own + part for part in NODE))
+
+    def shard(self, home: int) -> NodeKeys:
+        """Return the keys of a shard that keeps its records in that slot."""
+        return NodeKeys(*(b"%b%b:{%b}" % (self._own, part, tag_of(home)) for part in NODE))
+
+    @property
+    def fits_clusters(self) -> bool:
+        """Whether all keys of a name are in one slot: braces in the namespace must be a hash tag of their own."""
+        start = self.namespace.find("{") + 1
+        return not start or self.namespace.find("}", start) > start
 
     def lock(self, name: str) -> bytes:
         """Return the key of a plain lock; raise ConfigurationError for an invalid name.

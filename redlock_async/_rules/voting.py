@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import cast
 
@@ -79,6 +79,18 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Slots of a cluster that a shard has got from another one, or has given to another one."""
+
+    since: int
+    """When that was noticed, in µs by the shard's clock: it identifies the move."""
+    age: float
+    """Seconds since."""
+    slots: tuple[tuple[int, int], ...]
+    """The first and the last of each range."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A node's record of itself and the others."""
 
@@ -96,6 +108,12 @@ class Record:
     """The configuration on which the clients of the namespace agree, if it has been told."""
     stepped: float | None = None
     """By how many seconds its clock was stepped, if it has a new id because of that."""
+    slots: tuple[tuple[int, int], ...] = ()
+    """The slots that it has noted as its own, if it is a shard of a cluster."""
+    arrived: tuple[Move, ...] = ()
+    """The slots that came from other shards, which may have lost some of their data before."""
+    left: tuple[Move, ...] = ()
+    """The slots that other shards own now, and of which it had all data."""
 
     @property
     def has_voted(self) -> bool:
@@ -183,6 +201,29 @@ def ballots(
             result[index] = MAY_VOTE if left <= 0 else Ballot(left, why, longest)
         if sum(ballot.counts for ballot in result) == before:
             return result
+
+
+def with_moved(records: Sequence[Record | None], index: int, move: Move) -> list[Record | None]:
+    """Return the records by which it is decided whether a shard votes for slots that came from another one.
+
+    That one may have lost leases shortly before, and may still be quarantined for it. So the data of these slots counts
+    as if it were as old as the move is.
+    """
+    record = cast("Record", records[index])
+    name = f"{record.id} {move.since}"
+    heard = [
+        None
+        if each is None or (known := each.heard.get(record.id)) is None
+        else {**each.heard, name: Heard(min(known.age, move.age))}
+        for each in records
+    ]
+    told = [
+        each if each is None or known is None else replace(each, heard=known)
+        for each, known in zip(records, heard, strict=True)
+    ]
+    own = cast("Record", told[index])
+    told[index] = replace(own, id=name, origin=Origin.NONE, grace=FAILOVER_GRACE, stepped=None)
+    return told
 
 
 def _words(record: Record | None, records: Sequence[Record | None]) -> list[Heard]:

@@ -38,8 +38,8 @@ class AcquireRound(Round):
     """Ask the nodes for a lock; knows which nodes refused, and which of them have been freed since."""
 
     __slots__ = (
-        "_attempt", "_candidate", "_clocks", "_freed", "_hedge_timer", "_longest_hedge_delay", "_mode",
-        "_on_late_grant", "_sample", "_sent_us", "fences", "refusals",
+        "_attempt", "_candidate", "_freed", "_hedge_timer", "_longest_hedge_delay", "_mode",
+        "_on_late_grant", "_sample", "_sent_us", "clocks", "fences", "refusals",
     )  # fmt: skip
 
     elects = True
@@ -50,9 +50,9 @@ class AcquireRound(Round):
         self._attempt = attempt
         self._candidate = candidate
         """The fencing token that was proposed."""
-        self._clocks = context.clocks
+        self.clocks = context.clocks_of(self.nodes) if context.clustered else context.clocks
         self._sent_us = int(self.started_at * 1e6)
-        self._sample = context.clocks.sample() if type(command) is SetIfAbsent else None
+        self._sample = self.clocks.sample() if type(command) is SetIfAbsent else None
         self._longest_hedge_delay = timeout / 2
         self._hedge_timer: asyncio.TimerHandle | None = None
         self._mode: Mode | None = None
@@ -80,7 +80,7 @@ class AcquireRound(Round):
 
     def _ask_the_others(self) -> None:
         self._mode = None
-        self.asked, self.quorum = len(self._context.nodes), self._context.quorum
+        self.asked, self.quorum = len(self.nodes), self._context.quorum
         if not self._decided:
             if self._reply_timer is not None:
                 self._reply_timer.others_follow(self.sent_mask | self._open)
@@ -89,7 +89,7 @@ class AcquireRound(Round):
     def _start_hedge_timer(self) -> None:
         """Wait only so long for a silent node: a contender that holds votes for longer keeps all others out."""
         # Nodes that have not replied may be farther away than those that have: allow a few of their own round trips.
-        silent = [4 * node.latency for node in self._context.nodes if self._open & node.bit and node.ready]
+        silent = [4 * node.latency for node in self.nodes if self._open & node.bit and node.ready]
         delay = min(max(MIN_HEDGE_DELAY, 4 * self._context.round_trip, *silent), self._longest_hedge_delay)
         self._hedge_timer = self._context.call_later(delay, self._on_hedge_delay)
 
@@ -120,9 +120,9 @@ class AcquireRound(Round):
         bit = 1 << node
         if (
             type(reply) is not int
-            or not self._clocks.low[node] <= -reply - self._sent_us <= self._clocks.high[node]
+            or not self.clocks.low[node] <= -reply - self._sent_us <= self.clocks.high[node]
             or not self._open & bit
-            or self._context.nodes.abstaining
+            or self.nodes.abstaining
             or self._mode is not None
         ):
             self._deliver_slowly(node, reply)
@@ -143,10 +143,10 @@ class AcquireRound(Round):
         if self._sample is not None and self._open & bit and type(reply) is bytes and reply == self._command.grant:
             self._sample.hold(self, node)  # it comes back as a grant with the time
             return
-        if self._open & bit and not self._context.nodes.abstaining & bit and (time := _node_time(reply)) is not None:
+        if self._open & bit and not self.nodes.abstaining & bit and (time := _node_time(reply)) is not None:
             ahead = time - self._sent_us
-            if not self._clocks.accepts(node, ahead, self.started_at):
-                self._clocks.defer(self, node, reply, ahead)
+            if not self.clocks.accepts(node, ahead, self.started_at):
+                self.clocks.defer(self, node, reply, ahead)
                 return
         super().deliver(node, reply)
 
@@ -160,7 +160,7 @@ class AcquireRound(Round):
     def read(self, node: int, reply: object) -> bool:
         if self._mode is Mode.GAVE_UP_EARLY:
             # The node was only far away: the next attempt will wait for it.
-            self._context.nodes[node].observe_latency(self._context.now() - self.started_at)
+            self.nodes[node].observe_latency(self._context.now() - self.started_at)
         if (fence := self._granted(reply)) is None:
             self._refused(node, self._attempt.refusal(reply))
             return False
@@ -221,7 +221,7 @@ class AcquireRound(Round):
     @property
     def only_first_asked(self) -> bool:
         """Whether only the first node has been asked so far."""
-        return self.asked < len(self._context.nodes)
+        return self.asked < len(self.nodes)
 
     def holder(self) -> tuple[bytes | None, int]:
         """The token that most refusals named, and how many did."""

@@ -233,8 +233,8 @@ class Acquisition:
         command = build(token, round((ttl + self._options.takeover_delay) * 1000), candidate)
         self._asked_for = attempt.granted_kind()
         self._round = round_ = AcquireRound(context, attempt, command, self._timeout, candidate)
-        if round_.started_at >= context.clocks.fresh_until:
-            context.clocks.refresh()  # in front of the command, so that it need not wait
+        if round_.started_at >= round_.clocks.fresh_until:
+            round_.clocks.refresh()  # in front of the command, so that it need not wait
         if probe is None:
             round_.ask_all()
         else:

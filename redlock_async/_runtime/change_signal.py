@@ -35,7 +35,7 @@ class ChangeSignal:
     @property
     def armed(self) -> bool:
         """Whether all nodes that are up report changes."""
-        return all(node.tracking for node in self._context.nodes if node.ready)
+        return all(node.tracking for node in self._context.membership.servers if node.ready)
 
     def looking(self) -> None:
         """The task looks now: changes that were reported before need no other look."""

@@ -204,7 +204,7 @@ class RepairRound(Round):
 
     def ask_mask(self, mask: int) -> None:
         """Ask those nodes (a bit mask)."""
-        nodes = [node for node in self._context.nodes if mask & node.bit]
+        nodes = [node for node in self.nodes if mask & node.bit]
         self.asked = self.quorum = len(nodes)
         self._lease.on_sent(mask)
         for node in nodes:
@@ -217,7 +217,7 @@ class RepairRound(Round):
         if reply == 1 and self._lease.phase is Phase.HELD:
             context, kind = self._context, self._lease.kind
             context.counters.repaired += 1
-            context.report("repaired", kind.names, kind.label, node=context.nodes[node].label)
+            context.report("repaired", kind.names, kind.label, node=self.nodes[node].label)
             self._on_repaired(node)
         return reply == 1
 

@@ -400,7 +400,7 @@ class ReleaseRound(Round):
 
     def send(self, nodes: int) -> None:
         """Send to those nodes (a bit mask); the others never received the lock."""
-        every, command = self._context.nodes, self._command
+        every, command = self.nodes, self._command
         receiver: Receiver = self._reply_timer or self
         if every.dialect is not None and nodes & every.all == every.all:
             every.batcher.send_all(command.pack(every.dialect), receiver)
@@ -438,8 +438,14 @@ class ReleaseRound(Round):
         # Nothing follows a release of that token, so sending it again can only do the same.
         return True
 
+    def _follow(self, node: int, message: str) -> bool:
+        if super()._follow(node, message):
+            return True
+        self.nodes[node].release_later(self._command)
+        return False
+
     def dropped(self, node: int, cause: Exception) -> None:
-        self._queue(self._context.nodes[node])
+        self._queue(self.nodes[node])
         super().dropped(node, cause)
 
     def _queue(self, node: Node) -> None:
@@ -463,7 +469,7 @@ class ReleaseEverywhereRound(ReleaseRound):
 
     def send(self, nodes: int) -> None:
         self._set_by_us = nodes
-        super().send((1 << len(self._context.nodes)) - 1)
+        super().send(self.nodes.all)
 
     def _queue(self, node: Node) -> None:
         node.queue_release(self._command, math.inf if self._set_by_us & node.bit else self.started_at + self._left)

@@ -48,8 +48,10 @@ def held_here(context: Context, kind: LockKind, wait: float | None, lease: HeldL
 
 def queued_in_vain(context: Context, kind: LockKind, wait: float | None) -> Exception:
     """The wait is over, and none of the tasks of this process that queued in front knows why."""
-    nodes, what = context.nodes, could_not_lock(kind.names, wait)
-    causes = {node.label: why for node in nodes if (why := node.abstains if node.ready else node.cause) is not None}
+    nodes, what = context.group_of(kind.watched_keys[0]), could_not_lock(kind.names, wait)
+    causes = {
+        node.label: why for node in nodes if (why := nodes.objection(node) if node.ready else node.cause) is not None
+    }
     voters = len(nodes) - len(causes)
     if voters >= context.quorum:
         return LockTimeout(f"{what}: queued behind another task of this process", names=kind.names)

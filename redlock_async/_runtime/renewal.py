@@ -146,16 +146,27 @@ class Renewals:
         self._ask(requests)
         if leases:
             # Behind the extension: a clock that was stepped before may be stepped again, and end what was set by it.
-            self._context.clocks.refresh_if_older(0.5, holding=True)
+            self._compare_clocks(leases, 0.5)
+
+    def _compare_clocks(self, leases: Sequence[HeldLease], part: float) -> None:
+        """Compare the clocks of the nodes that hold these leases, unless that was done just now."""
+        context = self._context
+        groups = [context.nodes]
+        if context.clustered:
+            groups = [context.group_of(lease.kind.watched_keys[0]) for lease in leases]
+        for clocks in {context.clocks_of(group) for group in groups}:
+            clocks.refresh_if_older(part, holding=True)
 
     def _ask(self, requests: Sequence[Request]) -> None:
         """Send requests in as few commands as are kind to the nodes."""
+        # A cluster executes only commands about one slot.
+        size = 1 if self._context.clustered else BATCH
         by_kind: dict[type[LockKind], list[Request]] = {}
         for request in requests:
             by_kind.setdefault(type(request.lease.kind), []).append(request)
         for alike in by_kind.values():
-            for start in range(0, len(alike), BATCH):
-                batch = alike[start : start + BATCH]
+            for start in range(0, len(alike), size):
+                batch = alike[start : start + size]
                 timeout = min(self._context.node_timeout, min(request.lease.ttl for request in batch) / 4)
                 Extension(
                     self._context, batch, timeout, on_lost=self._on_lost, on_confirmed=self._on_confirmed
@@ -184,7 +195,8 @@ class Renewals:
             require_held()
 
     def _unconfirmed(self, lease: HeldLease) -> QuorumUnavailable:
-        causes = {node.label: node.cause for node in self._context.nodes if not node.ready}
+        nodes = self._context.group_of(lease.kind.watched_keys[0])
+        causes = {node.label: node.cause for node in nodes if not node.ready}
         return QuorumUnavailable(
             f"too few nodes confirmed the lease on {lease.names_repr} within its ttl ({by_node(causes)})",
             names=lease.kind.names,
@@ -220,7 +232,7 @@ class Renewals:
         self._check(due)
         if due:
             # A key that changed may have expired early because the clock was stepped, perhaps only for a moment.
-            self._context.clocks.refresh_if_older(0.02, holding=True)
+            self._compare_clocks(due, 0.02)
 
     def _on_rest_over(self, rested: Sequence[HeldLease]) -> None:
         """Check the leases for which a change was reported meanwhile."""

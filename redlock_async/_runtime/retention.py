@@ -17,6 +17,8 @@ from redlock_async._rounds.reply_timer import NODE_TIMED_OUT, timed
 from redlock_async._rounds.round import quoted
 from redlock_async._rules.quorum import Verdict
 from redlock_async._rules.replies import missing_script
+from redlock_async._rules.slot_map import ELSEWHERE
+from redlock_async._transport.broadcast import NodeGroup
 from redlock_async._transport.commands import Command, failure_of
 from redlock_async._transport.connection import ErrorReply, Receiver
 from redlock_async._transport.node import Node
@@ -70,7 +72,7 @@ class Retention:
         """The end of the hold."""
         self._command = kind.release_after(token, ms)
         self.spare = context.spare
-        self._open = (1 << len(context.nodes)) - 1
+        self._open = context.nodes.all
         """Bit mask of the nodes that are yet to store it."""
         self._asked = 0
         """Bit mask of the nodes that have been asked and have not replied."""
@@ -97,6 +99,11 @@ class Retention:
         self._reply_timer = timed(self, context) if context.events.reply_listeners else None
 
     @property
+    def nodes(self) -> NodeGroup:
+        """The nodes that vote for the name; of a cluster, the shard that owns its slot now."""
+        return self._context.group(self._command)
+
+    @property
     def _covered(self) -> bool:
         """Whether the lease would have stood for as long as the hold."""
         return self.started_at + self._left >= self.until
@@ -107,7 +114,7 @@ class Retention:
         limit = context.node_timeout if self._covered else min(max(self._left, context.node_timeout), LONGEST_WAIT)
         self._timer = context.call_later(limit, self._give_up)
         context.timeouts.add(self, context.node_timeout)
-        for node in context.nodes:
+        for node in self.nodes:
             if node.live is None:
                 self.causes[node.index] = node.cause
             else:
@@ -119,19 +126,23 @@ class Retention:
 
     def deliver(self, node: int, reply: object) -> None:
         """Take the reply of a node."""
-        self.take(self._context.nodes[node], reply, self._command, self, sets=False)
+        self.take(self.nodes[node], reply, self._command, self, sets=False)
 
     def dropped(self, node: int, cause: Exception) -> None:
         """The connection ended before the reply: the node is asked again on the next one."""
-        self.fail(self._context.nodes[node], cause)
+        self.fail(self.nodes[node], cause)
 
     # Replies
 
     def take(self, node: Node, reply: object, command: Command, receiver: Receiver, *, sets: bool) -> None:
         """Take a reply to a command that sets the key where it is missing, or does not."""
         if isinstance(reply, ErrorReply):
-            if not (missing_script(str(reply)) and node.send_source(command, receiver)):
-                self.fail(node, failure_of(str(reply), command))
+            message = str(reply)
+            sent = missing_script(message) and node.send_source(command, receiver)
+            if not sent and not (
+                message.startswith(ELSEWHERE) and node.redirect(message, command.pack_with_source(), receiver)
+            ):
+                self.fail(node, failure_of(message, command))
             return
         if type(reply) is not int:
             raise TypeError("an integer is needed")
@@ -190,7 +201,7 @@ class Retention:
             self._settable = True
             self._first_replies_are_in()
         if self._settable:
-            for node in self._context.nodes:
+            for node in self.nodes:
                 if self._missing & self._open & ~self._asked & node.bit:
                     self._ask(node, sets=True)
         if not self._open:
@@ -215,7 +226,7 @@ class Retention:
 
     def expire(self) -> None:
         """Stop waiting for the nodes that have not replied."""
-        late = [node for node in self._context.nodes if self._asked & node.bit]
+        late = [node for node in self.nodes if self._asked & node.bit]
         for node in late:
             self.causes[node.index] = NODE_TIMED_OUT
         self._first_replies_are_in()
@@ -236,7 +247,7 @@ class Retention:
             self._on_unconfirmed(self._unconfirmed())
 
     def _unconfirmed(self) -> HoldUnconfirmed:
-        nodes = self._context.nodes
+        nodes = self.nodes
         causes = {nodes[index].label: cause for index, cause in sorted(self.causes.items())}
         self.error = HoldUnconfirmed(
             f"the work under the lock on {quoted(self._kind.names)} is done, but too few nodes stored that the name "
@@ -263,7 +274,7 @@ class Retention:
 
     def resume(self, now: float) -> None:
         """Ask again, or end: a node has come up, or it is time to see which holds are over."""
-        for node in self._context.nodes:
+        for node in self.nodes:
             if now >= self.until:
                 self._end(node)
             elif self._open & ~self._asked & node.bit:

@@ -71,7 +71,7 @@ class Retries:
         expires = round_.free_in()
         # Reports of an expiry can be late by seconds, so a timer is always set; the jitter spreads the contenders.
         soonest = jittered if expires is None else expires + context.random.uniform(0.001, 0.02)
-        if not all(context.nodes[index].tracking for index in round_.refusals):
+        if not all(round_.nodes[index].tracking for index in round_.refusals):
             return RetryPlan(min(soonest, jittered))
         if round_.only_first_asked:
             soonest = min(soonest, PROBE_STALL_DELAYS * context.retry_delay)
@@ -79,7 +79,7 @@ class Retries:
 
     def is_split(self, round_: AcquireRound, votes: int) -> bool:
         """Whether no client can have won, if the one that most nodes named was named by `votes`."""
-        unknown = len(self._context.nodes) - len(round_.refusals) - len(round_.fences)
+        unknown = len(round_.nodes) - len(round_.refusals) - len(round_.fences)
         return self._kind.unordered and not round_.only_first_asked and votes + unknown < self._context.quorum
 
     def split_vote_pause(self) -> float:
@@ -126,5 +126,6 @@ class Retries:
             return None
         # All contenders choose the same one, regardless of the order in which they know the nodes. A node whose vote
         # does not count would only take a round trip, and with it the race.
-        up = [node for node in self._context.nodes if node.ready and node.abstains is None]
+        nodes = self._context.group_of(self._kind.watched_keys[0])
+        up = [node for node in nodes if node.ready and nodes.objection(node) is None]
         return min(up, key=lambda node: node.rank(self._kind.probe_hash), default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -25,6 +25,7 @@ from .calm import RATE_LIMIT
 from .commands import Call, clock_command, failure_of
 from .connection import ErrorReply, pack
 from .node import Node
+from .receivers import Ignored
 
 IN_DOUBT_FOR = 1.0
 """Seconds for which it may be unclear whose clock was stepped; then all clocks in doubt count as stepped."""
@@ -54,14 +55,12 @@ class ClockWatch:
         nodes: NodeGroup,
         quorum: int,
         settings: Settings,
-        key: bytes,
         now: Callable[[], float],
         report_step: Callable[[Node, str, float], None],
     ) -> None:
         self._nodes = nodes
         self._quorum = quorum
         self._wrong = minority(len(nodes))
-        self._key = key
         self._drift = settings.drift_factor
         self._interval = interval(settings.options.ttl)
         self._timeout = min(settings.node_timeout, settings.options.ttl / 4)
@@ -143,13 +142,13 @@ class ClockWatch:
         for node in self._nodes:
             if node.live is not None:
                 asked = node.identity is not None and node.identity.asked
-                node.live.send(TIME if asked else clock_command(self._key), sample)
+                node.live.send(TIME if asked else clock_command(node.keys.probe), sample)
 
     def _read_by_script(self, node: int, sample: Sample) -> bool:
         """Read the clock of a server that does not serve TIME; return whether the command was sent."""
         connection = self._nodes[node].connection
         if connection is not None:
-            connection.send(clock_command(self._key), sample)
+            connection.send(clock_command(self._nodes[node].keys.probe), sample)
         return connection is not None
 
     # Comparing
@@ -173,9 +172,11 @@ class ClockWatch:
             for node in self._nodes:
                 self._close_window(node.index)
         asked = {node.index: node.live for node in self._nodes if node.live is not None}
-        self._current = current = Comparing(self, Call("node_clocks", 1, self._key), now, set(asked))
+        keys = {index: self._nodes[index].keys.clocks for index in asked}
+        commands = {key: Call("node_clocks", 1, key) for key in keys.values()}  # one, unless nodes are clusters
+        self._current = current = Comparing(self, {index: commands[key] for index, key in keys.items()}, now)
         for index, connection in asked.items():
-            connection.send(current.command.pack(self._nodes[index].compare_and_delete), current)
+            connection.send(current.commands[index].pack(self._nodes[index].compare_and_delete), current)
         self._loop.call_later(self._timeout / 2, current.hurry, context=Context())
         self._expire_in(self._timeout if asked else 0.0, current)
         return current
@@ -195,7 +196,7 @@ class ClockWatch:
 
     def send_source(self, node: int, current: Comparing) -> bool:
         """Send the script to a server that has forgotten it; return whether it was sent."""
-        return self._nodes[node].send_source(current.command, current)
+        return self._nodes[node].send_source(current.commands[node], current)
 
     def decode(self, sent_at: float, reply: object) -> tuple[Reading, dict[int, Note]]:
         """Return a node's clock and its notes, by node."""
@@ -217,7 +218,7 @@ class ClockWatch:
         """React to one more reply; conclude with the last one."""
         if current is not self._current:
             return
-        voting = {node.index for node in self._nodes if node.abstains is None}
+        voting = {node.index for node in self._nodes if self._nodes.objection(node) is None}
         outcome = compare(current.readings, current.notes, voting, self._drift, self._wrong)
         tolerated = self._drift * self._interval
         # Only nodes that have been compared with one another may make up a quorum.
@@ -269,8 +270,8 @@ class ClockWatch:
                     words += (names[other], encode_note(note))
             node = self._nodes[index]
             if words and node.live is not None:
-                command = Call("node_clocks", 1, self._key, *words)
-                node.live.send(command.pack(node.compare_and_delete), NotesSent(current.started_at))
+                command = Call("node_clocks", 1, node.keys.clocks, *words)
+                node.live.send(command.pack(node.compare_and_delete), Ignored(current.started_at))
 
 
 def _why(outcome: Comparison, node: int) -> NodeRefused | None:
@@ -312,11 +313,11 @@ class Grant:
 class Comparing:
     """A comparison under way: takes the replies."""
 
-    def __init__(self, watch: ClockWatch, command: Call, started_at: float, asked: set[int]) -> None:
+    def __init__(self, watch: ClockWatch, commands: Mapping[int, Call], started_at: float) -> None:
         self._watch = watch
-        self.command = command
+        self.commands = commands
         self.started_at = started_at
-        self._open = asked
+        self._open = set(commands)
         self._hurried = False
         self._resent: set[int] = set()
         self.holding = False
@@ -341,7 +342,7 @@ class Comparing:
             self._resent.add(node)
             return
         else:
-            self.failures[node] = failure_of(str(reply), self.command)
+            self.failures[node] = failure_of(str(reply), self.commands[node])
         self._progress(node)
 
     def dropped(self, node: int, cause: Exception) -> None:
@@ -409,18 +410,3 @@ class Sample:
 def _time(reply: list[bytes]) -> int:
     seconds, microseconds = reply
     return int(seconds) * 1_000_000 + int(microseconds)
-
-
-class NotesSent:
-    """Takes the reply to notes. After an error they are made again later."""
-
-    __slots__ = ("started_at",)
-
-    def __init__(self, now: float) -> None:
-        self.started_at = now
-
-    def deliver(self, node: int, reply: object) -> None:
-        """Nothing waits for it."""
-
-    def dropped(self, node: int, cause: Exception) -> None:
-        """Nothing waits for it."""

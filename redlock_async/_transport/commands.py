@@ -93,6 +93,13 @@ class Call:
         self._arguments = arguments
         self._packed: bytes | None = None
 
+    @property
+    def key(self) -> bytes:
+        """The first key, which tells the slot."""
+        key = self._arguments[1]
+        assert isinstance(key, bytes)  # noqa: S101 - the number of keys comes first, then the keys
+        return key
+
     def pack(self, dialect: CompareAndDelete) -> bytes:  # noqa: ARG002 - scripts read the same on every server
         """Return the bytes to send."""
         packed = self._packed
@@ -110,9 +117,10 @@ class SetIfAbsent:
 
     grant: ClassVar[bytes | None] = b"OK"
 
-    __slots__ = ("_packed",)
+    __slots__ = ("_packed", "key")
 
     def __init__(self, key: bytes, token: bytes, ttl_ms: int) -> None:
+        self.key = key
         ttl = b"%d" % ttl_ms
         self._packed = SET_NX_PX % (len(key), key, len(token), token, len(ttl), ttl)
 

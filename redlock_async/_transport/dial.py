@@ -9,6 +9,7 @@ that is sent twice would be refused by its own first copy.
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from inspect import signature
@@ -19,15 +20,17 @@ from redlock_async._rules.redaction import Redactor, scrub
 from redlock_async._rules.replies import REMEDIES, may_be_missing, sanitize
 from redlock_async.errors import ConfigurationError, NodeDenied, NodeRefused, one_line, short_repr
 
+from . import cluster_url
+from .cluster_url import Seeds, parse_cluster, show
 from .sentinel import SCHEMES, MalformedServiceError, Service, parse
 
 if TYPE_CHECKING:  # importing redis takes longer than importing all the rest, so it is deferred to the first Redlock
     from typing import TypeAlias
 
-    from redis.asyncio import ConnectionPool, Redis
+    from redis.asyncio import ConnectionPool, Redis, RedisCluster
     from redis.asyncio.connection import AbstractConnection
 
-    Source: TypeAlias = str | Redis | ConnectionPool
+    Source: TypeAlias = str | Redis | ConnectionPool | RedisCluster
     """The types that users may pass as a node."""
 
 KEEPALIVE = 30
@@ -58,7 +61,7 @@ _HOST = re.compile(r"[a-zA-Z0-9.-]+:\d{1,5}")
 NO_PASSWORD = re.compile("without any password configured|no (?:username-)?password(?: pair)? is set")
 """The error for AUTH of servers and proxies that need no password."""
 
-_SEVERAL = re.compile(r"[\s,;]+(rediss?|rediss?\+sentinel|unix)://")
+_SEVERAL = re.compile(r"[\s,;]+(rediss?|rediss?\+sentinel|rediss?\+cluster|unix)://")
 """The start of a second URL in a text that should be one URL."""
 
 _MALFORMED = "(a malformed URL)"
@@ -84,15 +87,19 @@ def hide_password(url: str) -> str:
 class Target:
     """The address of one node, and how to connect to it."""
 
-    def __init__(self, node: str | Redis | ConnectionPool) -> None:
+    def __init__(self, node: str | Redis | ConnectionPool | RedisCluster) -> None:
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        self._pool, self._service = _pool_of(node)
+        self._pool, self._service, self.seeds = _pool_of(node)
+        self._place: tuple[str, int] | None = None
+        """The server of a cluster; None for what the settings say."""
         settings = self._pool.connection_kwargs
         if "path" in settings:
             self.address = str(settings["path"])
         elif self._service is not None:
             self.address = self._service.address
+        elif self.seeds:
+            self.address = f"cluster:{show(*self.seeds[0])}"
         else:
             self.address = f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
         database = settings.get("db") or 0
@@ -115,6 +122,13 @@ class Target:
 
     def __repr__(self) -> str:
         return f"<Target {self.label}>"
+
+    def at(self, host: str, port: int) -> Target:
+        """Return the address of one server of this cluster, with the same settings."""
+        other = copy.copy(self)
+        other._place, other.seeds = (host, port), ()  # noqa: SLF001 - a copy of ourselves
+        other.address = other.label = one_line(show(host, port), 200)
+        return other
 
     async def open(self, protocol: Any, within: float, *, hello: bool) -> bool | None:
         """Connect, log in and pass the transport to `protocol`; with `hello`, try to switch to RESP3 before.
@@ -167,7 +181,7 @@ class Target:
     async def _hand_over(self, protocol: Any, within: float, *, hello: bool) -> bool | None:
         from redis import exceptions  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        primary = None
+        primary = self._place
         if self._service is not None and "connection_pool" not in self._pool.connection_kwargs:
             primary = await self._service.primary(self._ask_sentinel, within)
         connection = self._connection(within, primary)
@@ -335,7 +349,7 @@ def _replace_handshake(connection: AbstractConnection, shake_hands: Callable[[],
     setattr(connection, method, once)
 
 
-def _pool_of(node: object) -> tuple[ConnectionPool, Service | None]:
+def _pool_of(node: object) -> tuple[ConnectionPool, Service | None, Seeds]:
     from redis.asyncio import ConnectionPool, Redis, RedisCluster  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if isinstance(node, str):
@@ -343,7 +357,8 @@ def _pool_of(node: object) -> tuple[ConnectionPool, Service | None]:
         try:
             if not broken:
                 url, service = parse(node)
-                return ConnectionPool.from_url(url), service
+                url, seeds = parse_cluster(url)
+                return ConnectionPool.from_url(url), service, seeds
         except MalformedServiceError as exc:
             broken = str(exc)
         except (ValueError, TypeError) as exc:
@@ -358,15 +373,35 @@ def _pool_of(node: object) -> tuple[ConnectionPool, Service | None]:
             )
         raise ConfigurationError(msg)
     if isinstance(node, RedisCluster):
-        msg = "a RedisCluster cannot be a node: use independent standalone servers"
-        raise ConfigurationError(msg)
+        return _pool_of_cluster(node)
     if isinstance(node, Redis):
         node = node.connection_pool
     if isinstance(node, ConnectionPool):
-        return node, _managed(node)
+        return node, _managed(node), ()
     kind = type(node)
-    msg = f"a node must be a URL, a redis.asyncio.Redis or its ConnectionPool, got {kind.__module__}.{kind.__name__}"
+    msg = (
+        "a node must be a URL, a redis.asyncio.Redis, its ConnectionPool or a RedisCluster, got "
+        f"{kind.__module__}.{kind.__name__}"
+    )
     raise ConfigurationError(msg)
+
+
+_OF_CLUSTER = ("username", "password", "credential_provider", "client_name", "protocol")
+"""The settings of a `RedisCluster` that are used, besides those of TLS; others are for redis-py's own work."""
+
+
+def _pool_of_cluster(client: RedisCluster) -> tuple[ConnectionPool, None, Seeds]:
+    """Return the settings of the servers of a redis-py cluster client, and the servers that it begins with."""
+    from redis.asyncio import Connection, ConnectionPool  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    given = client.connection_kwargs
+    seeds = tuple((str(node.host), int(node.port)) for node in client.nodes_manager.startup_nodes.values())
+    if not seeds:
+        raise ConfigurationError("this RedisCluster names no server")
+    kept = {name: given[name] for name in given if name in _OF_CLUSTER or name.startswith("ssl_")}
+    kind = given.get("connection_class", Connection)
+    host, port = seeds[0]
+    return ConnectionPool(connection_class=kind, host=host, port=port, **kept), None, seeds
 
 
 def _managed(pool: ConnectionPool) -> Service | None:
@@ -384,7 +419,7 @@ def _broken(url: str) -> str:
         return "it contains several URLs: pass a list with one URL per node; Redlock.from_env() reads REDLOCK_NODES"
     scheme, found, rest = url.partition("://")
     authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]
-    if not found or (scheme in {"redis", "rediss", *SCHEMES} and rest.startswith("/")):
+    if not found or (scheme in {"redis", "rediss", *SCHEMES, *cluster_url.SCHEMES} and rest.startswith("/")):
         return "no host"  # redis-py would connect to localhost
     if scheme == "unix" and "/" not in rest.partition("?")[0]:
         return "no path"

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import replace
 from random import Random
 
-from redlock_async._rules.charter import NodeSet, compare
+from redlock_async._rules.charter import Charter, NodeSet, compare
 from redlock_async._rules.fencing import highest_credible
-from redlock_async._rules.keys import Keys
 from redlock_async._rules.quorum import minority
 from redlock_async._rules.settings import Settings, is_suspicious_ttl
-from redlock_async._rules.voting import FAILOVER_GRACE, Ballot, Heard, Origin, Record, Standing, Why, ballots
+from redlock_async._rules.slot_map import shared
+from redlock_async._rules.voting import (
+    FAILOVER_GRACE,
+    Ballot,
+    Heard,
+    Origin,
+    Record,
+    Standing,
+    Why,
+    ballots,
+    with_moved,
+)
 from redlock_async.errors import ConfigurationError, NodeNeedsOthers, NodeRefused
 from redlock_async.events import Events, logger
 
-from .broadcast import NodeGroup
+from .broadcast import UNNOTED, NodeGroup
 from .commands import Call
 from .node import Node, State
 
@@ -30,21 +40,24 @@ class Electorate:
 
     def __init__(
         self,
-        nodes: NodeGroup,
+        places: Sequence[str],
         quorum: int,
         settings: Settings,
-        keys: Keys,
         events: Events,
         now: Callable[[], float],
         random: Random,
         *,
         on_node_up: Callable[[], None],
     ) -> None:
-        self._nodes = nodes
+        self._groups: Sequence[NodeGroup] = ()
+        """The nodes that vote together; several if nodes are clusters, for different slots."""
+        self._nodes: Sequence[Node] = ()
+        """All nodes, of clusters all shards."""
+        self._complete = True
+        """Whether all shards are known."""
         self._quorum = quorum
-        self._key = keys.record
-        self.configured = NodeSet(quorum, tuple(node.label for node in nodes))
-        self._agreement = compare(self.configured, [None] * len(nodes), heard=0, voted=0)
+        self.configured = NodeSet(quorum, tuple(places))
+        self._agreement = compare(self.configured, [None] * len(places), heard=0, voted=0)
         self.conflict: ConfigurationError | None = None
         """Why this client must take no locks, if the nodes remember another configuration."""
         self._strict = settings.strict_restart
@@ -55,7 +68,7 @@ class Electorate:
         self._on_node_up = on_node_up
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._quarantined = 0
+        self._quarantined: set[Node] = set()
         self._standings: dict[str, Standing] = {}
         """The ids that were fit to vote for this client, and what to tell the nodes about them."""
         self.longest_ttl = settings.options.ttl
@@ -68,11 +81,15 @@ class Electorate:
         """Whether startup is over, so that a node that may not vote is worth an event."""
         self._warn_of_long_ttl()
 
+    def regroup(self, groups: Sequence[NodeGroup], nodes: Sequence[Node], *, complete: bool) -> None:
+        """Note which nodes vote together, and all nodes; `complete` if the shards of all clusters are known."""
+        self._groups, self._nodes, self._complete = groups, nodes, complete
+
     # Commands
 
-    def command(self, index: int) -> Call:
+    def command(self, node: Node) -> Call:
         """Return the command that reads a node's record, and creates it if the client takes locks."""
-        return self._command(self._nodes[index], "" if self.joined else READ)
+        return self._command(node, "" if self.joined else READ)
 
     def _command(
         self, node: Node, origin: str | bytes, founding: str = "", charter: str = "", others: Sequence[str] = (),
@@ -85,7 +102,7 @@ class Electorate:
         grace, longest = round(FAILOVER_GRACE * 1000), round(self.longest_ttl * 1000)
         fresh = f"{self._random.getrandbits(64):016x}"
         arguments = (origin, run_id, replicated, durable, grace, fresh, longest, founding, charter, stepped)
-        return Call("node_record", 1, self._key, *arguments, *others)
+        return Call("node_record", 1, node.keys.record, *arguments, *others)
 
     def use_ttl(self, ttl: float) -> None:
         """Announce a ttl before its first lease: a node that loses its data must stay quarantined for as long."""
@@ -126,25 +143,23 @@ class Electorate:
     def reassess(self) -> None:
         """Decide again which nodes may vote, and have them record what they lack."""
         now = self._now()
-        records = [node.record.at(now) for node in self._nodes]
-        decided = ballots(
-            [None if self._taken_for(node) else record for node, record in zip(self._nodes, records, strict=True)],
-            self._quorum, self.longest_ttl,
-            trusted=self._standings.keys(), strict=self._strict, drift=self._drift,
-        )  # fmt: skip
+        records = {node: node.record.at(now) for node in self._nodes}
         self._compare_charters()
-        if self._may_meet_others(records):
-            decided = [Ballot(math.inf, Why.UNHEARD) if ballot.counts else ballot for ballot in decided]
-        founding = self._founding(records)
-        self.founding = all(record is not None and record.id for record in records) and (
-            bool(founding) or any(record is not None and record.origin is Origin.FOUNDING for record in records)
+        decided = self._ballots(records)
+        if self._may_meet_others(records.values()):
+            decided = {
+                node: Ballot(math.inf, Why.UNHEARD) if ballot.counts else ballot for node, ballot in decided.items()
+            }
+        founding = self._founding(records.values())
+        self.founding = all(record is not None and record.id for record in records.values()) and (
+            bool(founding)
+            or any(record is not None and record.origin is Origin.FOUNDING for record in records.values())
         )
-        known = [
-            (node, record, ballot)
-            for node, record, ballot in zip(self._nodes, records, decided, strict=True)
-            if record is not None
-        ]
-        self._schedule(decided)
+        known = [(node, record, decided[node]) for node, record in records.items() if record is not None]
+        moved = self._judge_moves(records, decided)
+        if self.joined and self.conflict is None:
+            self._vouch_for_moves(records, decided)
+        self._schedule([*decided.values(), *moved])
         if self.conflict is None:
             self._note_standings(records, decided)
         if self.joined and self.conflict is None:
@@ -153,6 +168,66 @@ class Electorate:
         for node, record, ballot in known:
             self._apply(node, record, ballot, founding=bool(founding))
 
+    def _ballots(self, records: Mapping[Node, Record | None]) -> dict[Node, Ballot]:
+        """Return for each node whether it may vote: a shard, if it may in all groups that it belongs to."""
+        decided: dict[Node, Ballot] = {}
+        of_moved: dict[Node, Ballot] = {}
+        for group in self._groups:
+            votes = self._decide([None if self._taken_for(node) else records.get(node) for node in group])
+            for node, ballot in zip(group, votes, strict=True):
+                if node.index in group.moves:
+                    of_moved[node] = ballot
+                elif node not in decided or (not ballot.counts and ballot.seconds >= decided[node].seconds):
+                    decided[node] = ballot
+        return {node: decided.get(node) or of_moved.get(node) or Ballot(math.inf, Why.UNKNOWN_AGE) for node in records}
+
+    def _decide(self, records: Sequence[Record | None]) -> list[Ballot]:
+        return ballots(
+            records, self._quorum, self.longest_ttl,
+            trusted=self._standings.keys(), strict=self._strict, drift=self._drift,
+        )  # fmt: skip
+
+    def _judge_moves(self, records: Mapping[Node, Record | None], decided: Mapping[Node, Ballot]) -> list[Ballot]:
+        """Decide which nodes vote for slots that came from another shard; return the ballots that hold them back."""
+        against: list[Ballot] = []
+        for group in self._groups:
+            held_back: dict[int, Exception] = {}
+            for index, move in group.moves.items():
+                record = records.get(group[index])
+                if record is None or not decided[group[index]].counts:
+                    continue  # it does not vote for any slot
+                if move is UNNOTED:
+                    held_back[index] = NodeRefused("it is being asked since when it has the slot")
+                    continue
+                others = [records.get(node) for node in group]
+                now = next((each for each in record.arrived if each.since == move.since), move)
+                ballot = self._decide(with_moved(others, index, now))[index]
+                if not ballot.counts:
+                    against.append(ballot)
+                    wait = f"in {ballot.seconds:.1f} s" if ballot.seconds < math.inf else "when other nodes answer"
+                    held_back[index] = NodeRefused(
+                        "the slot came from another shard, which may have lost some of its data before: "
+                        f"this shard votes for it {wait}"
+                    )
+            group.hold_back(held_back)
+        return against
+
+    def _vouch_for_moves(self, records: Mapping[Node, Record | None], decided: Mapping[Node, Ballot]) -> None:
+        """Have shards record of which slots that came to them no data was lost.
+
+        So it is if all shards of the cluster vote, and one of them says that it had the slots.
+        """
+        for node, record in records.items():
+            if record is None or not record.arrived:
+                continue
+            shards = [each for each in records if each.index == node.index]
+            if not all(decided[each].counts and records[each] is not None for each in shards):
+                continue
+            left = [move for each in shards if (other := records[each]) is not None for move in other.left]
+            common = {move.since: shared([move.slots], [each.slots for each in left]) for move in record.arrived}
+            if kept := " ".join(f"{since}:{slots}" for since, slots in common.items() if slots):
+                node.record.record(("kept", kept), self._command(node, "kept", kept))
+
     def _taken_for(self, node: Node) -> Node | None:
         """Return the other node that this one says it is, because its data was copied from there.
 
@@ -160,22 +235,23 @@ class Electorate:
         """
         record = node.record.last
         place = record.charter.place if record is not None and record.charter is not None else ""
-        other = next((each for each in self._nodes if each.label == place), node)
-        if record is None or other is node:
+        if record is None or place == node.place:
             return None
-        return None if other.record.last is not None and other.record.last.id != record.id else other
+        others = (each for each in self._nodes if each.place == place)
+        return next((each for each in others if each.record.last is None or each.record.last.id == record.id), None)
 
     def _compare_charters(self) -> None:
         """Compare this client's configuration with the one that the nodes remember."""
         own = self.configured
-        records = [node.record.last for node in self._nodes]
-        charters = [None if record is None else record.charter for record in records]
-        known = [(node.bit, record) for node, record in zip(self._nodes, records, strict=True) if record is not None]
+        records: list[list[Record]] = [[] for _ in own.labels]
+        for node in self._nodes:
+            if node.record.last is not None:
+                records[node.index].append(node.record.last)
         self._agreement = compare(
             own,
-            charters,
-            heard=sum(bit for bit, _ in known),
-            voted=sum(bit for bit, record in known if record.has_voted),
+            [_charter(each) for each in records],
+            heard=sum(1 << index for index, each in enumerate(records) if each),
+            voted=sum(1 << index for index, each in enumerate(records) if any(record.has_voted for record in each)),
             places=self._agreement.places,
         )
         self.conflict = None
@@ -187,19 +263,20 @@ class Electorate:
                 "Configure all clients alike; `redlock-async nodes` shows and changes what the nodes remember"
             )
 
-    def _may_meet_others(self, records: Sequence[Record | None]) -> bool:
+    def _may_meet_others(self, records: Collection[Record | None]) -> bool:
         """Whether nodes that have not answered yet may remember clients with another configuration.
 
         No other node does, so this client would be the first: it waits until it has tried to reach all nodes.
         """
         alone = not any(record is not None and (record.is_used or record.charter is not None) for record in records)
-        return self.joined and alone and any(node.state is State.CONNECTING for node in self._nodes)
+        connecting = not self._complete or any(node.state is State.CONNECTING for node in self._nodes)
+        return self.joined and alone and connecting
 
-    def _founding(self, records: Sequence[Record | None]) -> str:
+    def _founding(self, records: Collection[Record | None]) -> str:
         """Return the ids to found the cluster with, or an empty text if it cannot be founded."""
         known = [record for record in records if record is not None and record.id]
         ids = tuple(sorted({record.id for record in known}))
-        if not self.joined or len(known) < len(records) or len(ids) < len(records):
+        if not self.joined or not self._complete or len(known) < len(records) or len(ids) < len(records):
             return ""
         # Once all have agreed, a client may have told some of them so.
         joined = any(record.origin is Origin.JOINED for record in known)
@@ -221,8 +298,8 @@ class Electorate:
             node.record.quarantine(NodeRefused("the cluster is being set up"))
         elif ballot.counts and (record.has_voted or not self.joined):
             node.record.quarantine(None)
-            if self._quarantined & node.bit:
-                self._quarantined &= ~node.bit
+            if node in self._quarantined:
+                self._quarantined.discard(node)
                 if node.ready:  # otherwise `node_up` is reported when it reconnects
                     self._events.emit("node_votes_again", node=node.label)
         elif ballot.counts:
@@ -234,8 +311,8 @@ class Electorate:
             is_read = not any(each.ready and (each.record.updating or each.record.outdated) for each in self._nodes)
             other = self._taken_for(node)
             is_final = is_read and not self.founding and (other is None or other.ready)
-            if self._reports and is_final and not self._quarantined & node.bit:
-                self._quarantined |= node.bit
+            if self._reports and is_final and node not in self._quarantined:
+                self._quarantined.add(node)
                 seconds = ballot.seconds if ballot.seconds < math.inf else None
                 self._events.emit("node_quarantined", node=node.label, seconds=seconds, error=error)
 
@@ -281,26 +358,28 @@ class Electorate:
 
     # Records
 
-    def _note_standings(self, records: Sequence[Record | None], decided: Sequence[Ballot]) -> None:
+    def _note_standings(self, records: Mapping[Node, Record | None], decided: Mapping[Node, Ballot]) -> None:
         """Note the ids that may vote, for this client and for what it tells the nodes."""
-        wrong = minority(len(records))
-        for record, ballot in zip(records, decided, strict=True):
-            if record is None or not ballot.counts or self._standings.get(record.id) is Standing.ADMITTED:
+        wrong = minority(self.configured.size)
+        for node, record in records.items():
+            if record is None or not decided[node].counts or self._standings.get(record.id) is Standing.ADMITTED:
                 continue
-            words = [heard.standing for each in records if each and (heard := each.heard.get(record.id)) is not None]
+            group = next(group for group in self._groups if node in group)
+            others = [records.get(each) for each in group]
+            words = [heard.standing for each in others if each and (heard := each.heard.get(record.id)) is not None]
             admitted = words.count(Standing.ADMITTED) > wrong
             founder = len(words) - words.count(Standing.KNOWN) > wrong
             self._standings[record.id] = Standing.FOUNDER if founder and not admitted else Standing.ADMITTED
 
     def _update(
-        self, node: Node, record: Record, ballot: Ballot, records: Sequence[Record | None], founding: str
+        self, node: Node, record: Record, ballot: Ballot, records: Mapping[Node, Record | None], founding: str
     ) -> None:
         """Have the node record what it lacks."""
         origin = self._origin(node, record, ballot, records, founding)
         if origin == "copied":
             founding = record.id
         others: list[str] = []
-        for each in records:
+        for each in map(records.get, self._mates(node)):
             if each is None or not each.id:
                 continue
             standing = Standing.FOUNDER if origin == "founded" else self._standings.get(each.id, Standing.KNOWN)
@@ -310,37 +389,40 @@ class Electorate:
         records_it = origin != "" or self._agreement.shared or (ballot.counts and record.has_voted)
         lacking = self._agreement.lacking(node.index, record.charter) if records_it else None
         if origin == "moved" and record.charter is not None:
-            lacking = replace(record.charter, place=node.label)
+            lacking = replace(record.charter, place=node.place)
         charter = lacking.encode() if lacking is not None else ""
         if origin or others or lacks_ttl or charter or not record.id:
             what = (origin, founding, self.longest_ttl, charter, *others)
             node.record.record(what, self._command(node, origin, founding, charter, others))
 
     def _origin(
-        self, node: Node, record: Record, ballot: Ballot, records: Sequence[Record | None], founding: str
+        self, node: Node, record: Record, ballot: Ballot, records: Mapping[Node, Record | None], founding: str
     ) -> str:
         """Return what the node should record about how it came to vote; empty if nothing."""
         if (other := self._taken_for(node)) is not None:
-            return "" if records[other.index] is None else "copied"
-        if self._has_moved(record, node, records):
+            return "" if records[other] is None else "copied"
+        if self._has_moved(record, node):
             return "moved"
         if not founding:
             return "joined" if ballot.counts and not record.has_voted else ""
         ids = tuple(founding.split())
         # It is founded when all nodes have agreed.
-        if not record.has_voted and all_agreed(records, ids):
+        if not record.has_voted and all_agreed(records.values(), ids):
             return "founded"
         return "founding" if record.founding != ids else ""
 
-    def _has_moved(self, record: Record, node: Node, records: Sequence[Record | None]) -> bool:
+    def _has_moved(self, record: Record, node: Node) -> bool:
         """Whether it and another node say of themselves that they are each other."""
-        labels = self.configured.labels
-        said = [each.charter.place if each is not None and each.charter is not None else "" for each in records]
+        if record.charter is None or record.charter.place == node.place:
+            return False
+        others = (each.record.last for each in self._nodes if each.place == record.charter.place)
         return any(
-            index != node.index and record.charter is not None and record.charter.place == labels[index]
-            for index, place in enumerate(said)
-            if place == node.label
+            other is not None and other.charter is not None and other.charter.place == node.place for other in others
         )
+
+    def _mates(self, node: Node) -> Iterable[Node]:
+        """Return the nodes that vote together with this one, itself among them."""
+        return dict.fromkeys(each for group in self._groups if node in group for each in group)
 
     # Other questions
 
@@ -350,7 +432,7 @@ class Electorate:
         clocks = [
             clock + now - read_at for node in self._nodes if node.record.clock for clock, read_at in [node.record.clock]
         ]
-        return highest_credible(clocks, minority(len(self._nodes)))
+        return highest_credible(clocks, minority(self.configured.size))
 
     def close(self) -> None:
         """Stop the timer."""
@@ -358,7 +440,13 @@ class Electorate:
             self._timer.cancel()
 
 
-def all_agreed(records: Sequence[Record | None], ids: tuple[str, ...]) -> bool:
+def _charter(records: Sequence[Record]) -> Charter | None:
+    """Return the latest charter that the shards of one node have recorded."""
+    charters = (record.charter for record in records if record.charter is not None)
+    return max(charters, key=lambda charter: charter.epoch, default=None)
+
+
+def all_agreed(records: Iterable[Record | None], ids: tuple[str, ...]) -> bool:
     """Whether every node agrees to found the cluster with these ids."""
     return all(record is not None and record.founding == ids for record in records)
 

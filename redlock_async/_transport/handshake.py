@@ -151,10 +151,17 @@ def parse_info(reply: object) -> dict[str, str]:
     return {label_of(name, LONGEST_VALUE): label_of(value, LONGEST_VALUE) for name, colon, value in pairs if colon}
 
 
-def unfit(identity: Identity) -> str | None:
-    """Return why that server cannot be an independent node; None if it can."""
-    if identity.mode not in {None, "standalone"}:
-        return f"it runs in {identity.mode} mode. Redlock needs independent standalone servers"
+def unfit(identity: Identity, *, shard: bool = False) -> str | None:
+    """Return why that server cannot be an independent node, or a shard of a cluster; None if it can."""
+    if identity.mode not in {None, "cluster" if shard else "standalone"}:
+        needed = "Redlock needs independent standalone servers"
+        if shard:
+            needed = "a redis+cluster:// URL needs a cluster"
+        elif identity.mode == "cluster":
+            needed = "To use the whole cluster as one node, give a redis+cluster:// URL"
+        return f"it runs in {identity.mode} mode. {needed}"
     if identity.role not in {None, "master"}:
+        if shard:
+            return "it is a replica now: another server has its slots"
         return "it is a replica. Use independent servers that do not replicate one another"
     return None

@@ -17,14 +17,16 @@ from enum import Enum
 from typing import Protocol, TypeVar, cast
 from zlib import crc32
 
+from redlock_async._rules.keys import NodeKeys
 from redlock_async._rules.replies import missing_script
+from redlock_async._rules.slot_map import ELSEWHERE, Shard
 from redlock_async.errors import NodeRefused
 
 from .commands import Command, CompareAndDelete, clock_command, script
 from .connection import Connection, ErrorReply, Receiver, Redact, WriteBatcher, pack
 from .handshake import UNASKED, Identity, Manners, identify, questions
 from .node_record import Client, NodeRecord
-from .receivers import KillReply, ReplyBatch, SingleReply, SourceRetry, decode
+from .receivers import Ignored, KillReply, ReplyBatch, SingleReply, SourceRetry, decode
 
 T = TypeVar("T")
 
@@ -36,6 +38,9 @@ CONFIRMATIONS = 3
 
 PRUNE_AT = 1024
 """How many releases are kept for a node that is down before expired ones are removed from the list."""
+
+LONGEST_FOLLOW = 60.0
+"""Maximum seconds for which a release follows a slot that no shard serves."""
 
 PRELOADED = (
     "mutex_acquire", "mutex_extend", "mutex_reassert", "mutex_release", "node_clocks",
@@ -58,7 +63,6 @@ class NodeOwner(Client, Protocol):
     batcher: WriteBatcher
     client_name: str
     node_timeout: float
-    probe_key: bytes
 
     @property
     def connect_timeout(self) -> float:
@@ -101,15 +105,42 @@ class Address(Protocol):
         ...
 
 
-class Node:
-    """A node and the one connection to it."""
+class Router(Protocol):
+    """The cluster of which a node is a shard."""
 
-    def __init__(self, index: int, address: Address, cluster: NodeOwner) -> None:
+    def redirect(self, message: str, host: str, packed: bytes | None, receiver: Receiver) -> bool:
+        """Send a command, if there is one, to the shard that a reply names; return whether it was sent."""
+        ...
+
+    def send_durably(self, command: Command, until: float) -> None:
+        """Send a release to the shard that owns its slot now."""
+
+
+class Node:
+    """A node and the one connection to it. Of a cluster, which is one node, each shard is such an object."""
+
+    def __init__(
+        self,
+        index: int,
+        address: Address,
+        cluster: NodeOwner,
+        keys: NodeKeys,
+        *,
+        place: str | None = None,
+        shard: Shard | None = None,
+        router: Router | None = None,
+    ) -> None:
         self.index = index
         self.address = address
         self.label = address.label
+        self.place = place or address.label
+        """The name of the node in the set of nodes: of all shards of a cluster, that of the cluster."""
         self.redact = address.redact
         self._cluster = cluster
+        self.keys = keys
+        self.shard = shard
+        """The shard that it is, of a cluster; None for a node that is one server."""
+        self._router = router
         self.connection: Connection | None = None
         """The connection, even while it hangs. Releases are sent to a hung one too: a server that resumes finds them
         right behind their acquires."""
@@ -147,6 +178,10 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.label} {'ready' if self.ready else self.cause!r}>"
+
+    def explain(self, cause: Exception) -> None:
+        """Note why it is not ready."""
+        self.cause = cause
 
     @property
     def ready(self) -> bool:
@@ -194,11 +229,23 @@ class Node:
         else:
             connection.send(command.pack(self.compare_and_delete), PendingRelease(self, command, until, now))
 
+    def redirect(self, message: str, packed: bytes | None, receiver: Receiver) -> bool:
+        """React to a reply that the slot is elsewhere: send the command there, if there is one and the shard is known.
+
+        Return whether it was sent.
+        """
+        if self._router is None or self.shard is None:
+            return False
+        return self._router.redirect(message, self.shard.host, packed, receiver)
+
     def queue_release(self, command: Command, until: float = math.inf) -> None:
         """Keep a release whose outcome is unknown for the next connection.
 
         It has no time limit by default: a stopped server may keep its acquire in a buffer and carry it out much later.
         """
+        if self.closed and self._router is not None:
+            self._router.send_durably(command, until)
+            return
         self._pending_releases.append((until, command))
         if len(self._pending_releases) >= self._prune_at:
             now = self._cluster.now()
@@ -302,7 +349,7 @@ class Node:
         except ConnectionResetError:
             connection, identity = await self._meet_with(Manners.SILENT)
         answer = SingleReply(self._cluster.loop, self._cluster.now())
-        connection.send(clock_command(self._cluster.probe_key), answer)
+        connection.send(clock_command(self.keys.probe), answer)
         try:
             await answer.future
         except BaseException:
@@ -324,7 +371,7 @@ class Node:
 
     async def _identify(self, connection: Connection, *, pushes: bool | None) -> Identity:
         name = self.address.client_name or self._cluster.client_name
-        asked = questions(self._cluster.probe_key, name, pushes=pushes is True)
+        asked = questions(self.keys.probe, name, pushes=pushes is True)
         asked += [("SCRIPT LOAD", ("SCRIPT", "LOAD", script(each).source)) for each in PRELOADED]
         replies = ReplyBatch(self._cluster.loop, self._cluster.now(), len(asked))
         for _, words in asked:
@@ -374,6 +421,32 @@ class Node:
                 KillReply(self._stale_client_ids, client_id, self._cluster.now()),
             )
 
+    def release_later(self, command: Command, until: float = math.inf) -> None:
+        """Send a release to the shard that owns its slot, in a moment: no shard takes it now."""
+        now = self._cluster.now()
+        if self._router is not None and now < until:
+            until = min(until, now + LONGEST_FOLLOW)
+            self._cluster.loop.call_later(RETRY_FROM, self._router.send_durably, command, until, context=Context())
+
+    def move(self, shard: Shard, keys: NodeKeys) -> None:
+        """Note which slots the shard has now. If it keeps its record in another one, read that."""
+        self.shard = shard
+        if keys == self.keys:
+            return
+        if self.connection is not None:
+            # Nothing may mistake the old record for the present one if the home moves back.
+            self.connection.send(pack(("DEL", self.keys.record)), Ignored(self._cluster.now()))
+        self.keys = keys
+        self.record.reported(doubt=True)
+
+    def retire(self) -> Connection | None:
+        """Close it for good, because it owns no slot any more, and pass on the releases that it has not confirmed."""
+        connection = self.close()
+        releases, self._pending_releases = self._pending_releases, []
+        for until, command in releases:
+            self.queue_release(command, until)
+        return connection
+
     async def _read_record(self) -> None:
         """Read what the node has recorded; it does not vote until that is known."""
         answer = self.record.ask()
@@ -399,6 +472,10 @@ class Node:
         try:
             async with asyncio.timeout(self._cluster.node_timeout):
                 reply = await answer.future
+                if isinstance(reply, ErrorReply) and str(reply).startswith(ELSEWHERE):
+                    again = SingleReply(self._cluster.loop, self._cluster.now())
+                    if self.redirect(str(reply), packed, again):
+                        reply = await again.future
         except TimeoutError:
             self.overdue()
             msg = f"no answer within {self._cluster.node_timeout:g} s"
@@ -495,6 +572,9 @@ class PendingRelease:
         """Accept any reply, released or not ours, but send the script's source to a server without it."""
         if isinstance(reply, ErrorReply) and missing_script(str(reply)):
             self._node.send_source(self._command, self)
+        elif isinstance(reply, ErrorReply) and str(reply).startswith(ELSEWHERE):
+            self._node.redirect(str(reply), None, self)
+            self._node.release_later(self._command, self._until)
 
     def dropped(self, node: int, cause: Exception) -> None:  # noqa: ARG002 - one node only
         self._node.queue_release(self._command, self._until)

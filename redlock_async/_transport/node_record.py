@@ -8,11 +8,12 @@ from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from redlock_async._rules.charter import Charter
 from redlock_async._rules.fencing import LATEST_CLOCK
-from redlock_async._rules.voting import Heard, Origin, Record, Standing
+from redlock_async._rules.slot_map import slots_in
+from redlock_async._rules.voting import Heard, Move, Origin, Record, Standing
 from redlock_async.errors import NodeRefused, WrongClock, WrongKeyType
 
 from .calm import RateLimited
@@ -23,7 +24,7 @@ from .receivers import SingleReply
 ASK_AGAIN = 1.0
 """Maximum seconds until a node that failed to report its record is asked again."""
 
-FIELDS = 8
+FIELDS = 11
 """How many values of the reply describe the node itself; then three follow for each id that it has heard of."""
 
 
@@ -34,7 +35,7 @@ class Client(Protocol):
     now: Callable[[], float]
     random: Random
 
-    def record_command(self, index: int) -> Call:
+    def record_command(self, node: Any) -> Call:
         """Return the command that reads that node's record, and creates it if the client takes locks."""
         ...
 
@@ -86,7 +87,8 @@ class NodeRecord:
             return None
         later = now - self._read_at
         heard = {node: Heard(each.age + later, each.standing) for node, each in record.heard.items()}
-        return replace(record, heard=heard)
+        arrived = tuple(replace(move, age=move.age + later) for move in record.arrived)
+        return replace(record, heard=heard, arrived=arrived)
 
     @property
     def last(self) -> Record | None:
@@ -120,7 +122,7 @@ class NodeRecord:
         self.updating = 0
         self.outdated = self._only_read = False
         ask = SingleReply(self._client.loop, self._client.now())
-        self._send(self._client.record_command(self._owner.index), ask)
+        self._send(self._client.record_command(self._owner), ask)
         return ask
 
     def update(self, read_at: float, reply: object) -> None:
@@ -132,7 +134,7 @@ class NodeRecord:
 
     def _update(self, read_at: float, reply: object) -> None:
         if isinstance(reply, ErrorReply):
-            raise failure_of(str(reply), self._client.record_command(self._owner.index))
+            raise failure_of(str(reply), self._client.record_command(self._owner))
         node_time, record = decode_record(reply)
         if node_time >= LATEST_CLOCK:
             clock = node_time / 1e6
@@ -173,7 +175,7 @@ class NodeRecord:
             self._only_read = True
             self._doubt_while_asked()
             self.updating += 1
-            self._send(self._client.record_command(self._owner.index), RecordRefresh(self, self._client.now(), joins=True))
+            self._send(self._client.record_command(self._owner), RecordRefresh(self, self._client.now(), joins=True))
 
     def joined(self) -> None:
         """The reply to `join` is there."""
@@ -192,7 +194,7 @@ class NodeRecord:
         self._refresh()
 
     def _read_again(self) -> None:
-        self.send(self._client.record_command(self._owner.index))
+        self.send(self._client.record_command(self._owner))
 
     def _doubt_while_asked(self) -> None:
         self._doubt(NodeRefused("it is being asked whether it still has its data"))
@@ -229,7 +231,7 @@ class NodeRecord:
 def decode_record(reply: object) -> tuple[int, Record]:
     """Return the node's time in µs and its record, from the reply of node_record.lua."""
     values = cast("list[object]", reply)
-    now, node_id, ttl_ms, origin, founding, grace_ms, charter, stepped = values[:FIELDS]
+    now, node_id, ttl_ms, origin, founding, grace_ms, charter, stepped, slots, arrived, left = values[:FIELDS]
     node_time, heard = _number(now), {}
     for start in range(FIELDS, len(values), 3):
         other, since, standing = values[start : start + 3]
@@ -243,8 +245,16 @@ def decode_record(reply: object) -> tuple[int, Record]:
         grace=_number(grace_ms) / 1e3,
         charter=Charter.decode(text) if (text := _text(charter)) else None,
         stepped=int(text) / 1e3 if (text := _text(stepped)) else None,
+        slots=slots_in(_text(slots)),
+        arrived=_moves(_text(arrived), node_time),
+        left=_moves(_text(left), node_time),
     )
     return node_time, record
+
+
+def _moves(text: str, node_time: int) -> tuple[Move, ...]:
+    pairs = [each.partition(":") for each in text.split()]
+    return tuple(Move(int(since), max(node_time - int(since), 0) / 1e6, slots_in(slots)) for since, _, slots in pairs)
 
 
 def _text(value: object) -> str:

@@ -67,6 +67,21 @@ class ReplyBatch:
             self.future.exception()  # marks it as retrieved: the caller may have been cancelled
 
 
+class Ignored:
+    """Takes a reply that nothing waits for."""
+
+    __slots__ = ("started_at",)
+
+    def __init__(self, now: float) -> None:
+        self.started_at = now
+
+    def deliver(self, node: int, reply: object) -> None:
+        """Nothing waits for it."""
+
+    def dropped(self, node: int, cause: Exception) -> None:
+        """Nothing waits for it."""
+
+
 class SourceRetry:
     """Takes the reply to a command with its script's source: a server that still lacks the script is in error."""
 

@@ -1,5 +1,7 @@
 """A second connection to a node for an operator's long reads: they neither wait for lock commands nor delay them.
 
+A cluster's servers are also asked on one which shards there are, while none is connected.
+
 It has no client tracking. The server remembers every key that is read on a tracked connection: reading a million keys
 would fill its table and evict the entries that wake waiters. So it has no name either, and speaks RESP2: both would be
 more to ask of a proxy.
@@ -12,29 +14,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .connection import Connection, ErrorReply, Receiver
-from .membership import Membership
-from .node import Node
+from .node import Address, NodeOwner
 from .receivers import SingleReply, decode
 
 T = TypeVar("T")
 
 
 class SideConnection:
-    """A connection of its own to one node, for the duration of one operator command."""
+    """A connection of its own to one server, for the duration of one command."""
 
-    def __init__(self, membership: Membership, node: Node) -> None:
-        self.index = node.index
-        self.label = node.label
-        self._membership = membership
-        self._node = node
-        self._connection = Connection(self, membership.batcher, node.redact)
+    def __init__(self, client: NodeOwner, index: int, address: Address) -> None:
+        self.index = index
+        self.label = address.label
+        self._client = client
+        self._address = address
+        self._connection = Connection(self, client.batcher, address.redact)
 
     async def open(self) -> None:
-        """Connect to the node; raise its fault if it is down."""
-        membership, node = self._membership, self._node
-        if node.live is None:
-            raise node.cause.with_traceback(None)
-        await node.address.open(self._connection, membership.connect_timeout, hello=False)
+        """Connect to the server."""
+        await self._address.open(self._connection, self._client.connect_timeout, hello=False)
 
     async def ask(self, packed: bytes, read: Callable[[object], T]) -> T:
         """Send one command and return its reply as parsed by `read`.
@@ -43,16 +41,16 @@ class SideConnection:
         """
         if self._connection.ended is not None:
             raise self._connection.ended.with_traceback(None)
-        answer = SingleReply(self._membership.loop, self._membership.now())
+        answer = SingleReply(self._client.loop, self._client.now())
         self._connection.send(packed, answer)
-        limit = self._membership.node_timeout
+        limit = self._client.node_timeout
         try:
             async with asyncio.timeout(limit):
                 reply = await answer.future
         except TimeoutError:
             msg = f"no answer within {limit:g} s"
             raise TimeoutError(msg) from None
-        return decode(reply, read, packed, self._node.redact)
+        return decode(reply, read, packed, self._address.redact)
 
     def close(self) -> None:
         """Start closing the connection, without waiting for outstanding replies."""
@@ -61,7 +59,7 @@ class SideConnection:
     async def closed(self) -> None:
         """Wait, after `close`, until the connection has ended; abort it after one node timeout."""
         try:
-            async with asyncio.timeout(self._membership.node_timeout):
+            async with asyncio.timeout(self._client.node_timeout):
                 await self._connection.wait_closed()
         except TimeoutError:
             self._connection.abort()

@@ -185,10 +185,10 @@ class Load:
     async def _clean(self, used: AbstractSet[str], report: Callable[[str], object]) -> None:
         """Delete every key that the two clients wrote; `force_release` deletes a key on all nodes."""
         self.cleaning = True
-        keys = cleanup_keys(Keys(self.namespace), self.names)
         errors: list[Exception] = []
         try:
             async with asyncio.timeout(CLEANUP_TIMEOUT):
+                keys = cleanup_keys(Keys(self.namespace), self.names, nodes=await self._user.status())
                 releases = (self._user.force_release(self.prefix + key) for key in keys)
                 outcomes = await asyncio.gather(*releases, return_exceptions=True)
                 errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]

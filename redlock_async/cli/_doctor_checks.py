@@ -13,7 +13,7 @@ from ._doctor_abilities import check_commands, check_kinds, check_waking
 from ._doctor_check import NO_ANSWER, SEE_OTHERS, Check, describe, labels, unless_hidden, unless_silent
 from ._doctor_probe import LOCK, Findings, is_clustered, is_replica
 from ._lock_view import format_seconds
-from ._node_view import agreed_quorum, replica_problem, vote_problem
+from ._node_view import agreed_quorum, by_node, replica_problem, vote_problem
 from ._terminal import sanitize
 
 MAX_OFFSET = 1.0
@@ -75,7 +75,24 @@ def _independent(findings: Findings) -> Check:
     if findings.duplicates or same:
         labels = list(chain.from_iterable(findings.same_server))
         return Check("independent", "failure", "; ".join([*findings.duplicates, *same]), remedy, labels)
+    if shared := _shared_hosts(findings):
+        found = "; ".join(f"{host} carries shards of {' and '.join(names)}" for host, names in shared.items())
+        remedy = (
+            "give each cluster machines of its own: a machine that fails must not take shards of several nodes away"
+        )
+        return Check("independent", "warning", found, remedy, [name for names in shared.values() for name in names])
     return unless_hidden(findings, "independent", lambda node: node.run_id, "each node is a separate server", "+info")
+
+
+def _shared_hosts(findings: Findings) -> dict[str, list[str]]:
+    """Return the hosts that carry servers of several nodes, if some are clusters: as far as their addresses tell."""
+    if not any(node.cluster for node in findings.nodes):
+        return {}
+    nodes_of: dict[str, set[str]] = {}
+    for name, servers in by_node(findings.nodes).items():
+        for node in servers:
+            nodes_of.setdefault(node.label.rpartition(":")[0], set()).add(name)
+    return {host: sorted(names) for host, names in nodes_of.items() if len(names) > 1}
 
 
 def _role(findings: Findings) -> Check:
@@ -97,10 +114,12 @@ def _role_of(node: redlock_async.NodeStatus) -> str:
 def _mode(findings: Findings) -> Check:
     wrong = [node for node in findings.nodes if is_clustered(node)]
     if wrong:
-        remedy = "use standalone servers (cluster-enabled no): a cluster is one system, and its failover can lose locks"
+        remedy = "to use a whole cluster as one node, give a redis+cluster:// URL; else use standalone servers"
         found = describe(findings, wrong, lambda node: f"runs in {sanitize(node.mode or '')} mode")
         return Check("mode", "failure", found, remedy, labels(wrong))
-    return unless_hidden(findings, "mode", lambda node: node.mode, "every node is standalone", "+info")
+    clustered = any(node.cluster for node in findings.nodes)
+    good = "every node is standalone, or a whole cluster" if clustered else "every node is standalone"
+    return unless_hidden(findings, "mode", lambda node: node.mode, good, "+info")
 
 
 def _quorum(findings: Findings) -> Check:
@@ -118,7 +137,10 @@ def _quorum(findings: Findings) -> Check:
 def _votes(findings: Findings) -> tuple[int, int]:
     """Return how many nodes grant locks, and how many must."""
     refused = findings.refused or {}
-    votes = sum(node.can_vote and LOCK not in refused.get(node.label, ()) for node in findings.nodes)
+    votes = sum(
+        all(node.can_vote and LOCK not in refused.get(node.label, ()) for node in servers)
+        for servers in by_node(findings.nodes).values()
+    )
     return votes, agreed_quorum(findings.nodes, findings.quorum)
 
 
@@ -292,6 +314,8 @@ def _longest_ttl(findings: Findings) -> Check:
         "if this is a mistake (durations are seconds), correct the client, wait until its leases have expired, and run "
         "redis-cli HDEL redlock-async:node ttl, with your namespace before the key, on each node"
     )
+    if any(node.cluster for node in nodes):
+        remedy += f" (on a shard another key: {', '.join(sorted({node.record_key or '?' for node in nodes}))})"
     return Check("ttl", "warning", found, remedy, labels(nodes))
 
 

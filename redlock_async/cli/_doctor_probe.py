@@ -15,7 +15,7 @@ from redlock_async._rules.keys import Keys
 from redlock_async._rules.settings import from_environment
 
 from ._cleanup_keys import cleanup_keys
-from ._node_view import count_votes
+from ._node_view import by_node, count_votes
 
 ROUND_TRIPS = 10
 """Round trips that are measured."""
@@ -78,8 +78,8 @@ def is_replica(node: redlock_async.NodeStatus) -> bool:
 
 
 def is_clustered(node: redlock_async.NodeStatus) -> bool:
-    """Return whether the server says that it is part of a cluster, or a Sentinel; False if it does not say."""
-    return node.mode not in {None, "standalone"}
+    """Return whether the server says that it is a Sentinel, or part of a cluster that is no node; False otherwise."""
+    return node.mode not in {None, "standalone"} and node.cluster is None
 
 
 async def examine(environ: Mapping[str, str], prefix: str) -> Findings:
@@ -155,9 +155,12 @@ class Trial:
     async def run(self) -> None:
         """Try the locks, and remove the test keys."""
         try:
-            voting = [(node, url) for node, url in zip(self._findings.nodes, self._urls, strict=True) if node.can_vote]
+            found = zip(by_node(self._findings.nodes).values(), self._urls, strict=True)
+            voting = [(servers, url) for servers, url in found if all(node.can_vote for node in servers)]
             refused = await asyncio.gather(*(self._try_node(url) for _, url in voting))
-            self._findings.refused = {node.label: reasons for (node, _), reasons in zip(voting, refused, strict=True)}
+            self._findings.refused = {
+                node.label: reasons for (servers, _), reasons in zip(voting, refused, strict=True) for node in servers
+            }
         finally:
             await self._clean()
 
@@ -180,7 +183,7 @@ class Trial:
         permits, _ = self._keys.semaphore(NAME)
         try:
             async with asyncio.timeout(CLEANUP_TIMEOUT):
-                for key in cleanup_keys(self._keys, [NAME], ticket, permits):
+                for key in cleanup_keys(self._keys, [NAME], ticket, permits, nodes=self._findings.nodes):
                     await self._redlock.force_release(self._prefix + key)
         except (redlock_async.RedlockError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CLEANUP_TIMEOUT:g} s"

@@ -35,16 +35,26 @@ MIN_SCALE = 0.002
 History = Mapping[str, Sequence[float | None]]
 
 
+def by_node(nodes: Sequence[redlock_async.NodeStatus]) -> dict[str, list[redlock_async.NodeStatus]]:
+    """Return the servers by the node that they are: all shards of a cluster are one."""
+    found: dict[str, list[redlock_async.NodeStatus]] = {}
+    for node in nodes:
+        found.setdefault(node.cluster or node.label, []).append(node)
+    return found
+
+
 def agreed_quorum(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> int:
     """Return the quorum on which the clients agree, or the configured one if too few nodes remember any."""
-    known = Counter(node.quorum for node in nodes if node.quorum is not None)
+    servers = by_node(nodes)
+    known = Counter(quorum for each in servers.values() for quorum in {node.quorum for node in each} - {None})
     quorum, count = known.most_common(1)[0] if known else (configured, 0)
-    return quorum if count > minority(len(nodes)) else configured
+    return quorum if quorum is not None and count > minority(len(servers)) else configured
 
 
 def count_votes(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> tuple[int, int]:
-    """Return how many nodes can vote now, and how many votes a quorum needs."""
-    return sum(node.can_vote for node in nodes), agreed_quorum(nodes, configured)
+    """Return how many nodes can vote now, with all their shards, and how many votes a quorum needs."""
+    votes = sum(all(node.can_vote for node in servers) for servers in by_node(nodes).values())
+    return votes, agreed_quorum(nodes, configured)
 
 
 def state(node: redlock_async.NodeStatus) -> Span:
@@ -71,7 +81,7 @@ def replica_problem(node: redlock_async.NodeStatus) -> str | None:
 
 def node_table(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> Iterator[Line]:
     """Yield a table with a row for each node, and below it what is wrong with them."""
-    yield from table(COLUMNS, [_row(node) for node in nodes], width)
+    yield from table(*_shown(nodes), width)
     yield from _problems(nodes, width)
 
 
@@ -79,7 +89,7 @@ def node_table_with_history(
     nodes: Sequence[redlock_async.NodeStatus], width: int, history: History, *, plain: bool
 ) -> Iterator[Line]:
     """Yield the same table with a last column that plots past latencies in the remaining width."""
-    rows = list(table(COLUMNS, [_row(node) for node in nodes], width - len(HISTORY) - GAP))
+    rows = list(table(*_shown(nodes), width - len(HISTORY) - GAP))
     room = width - sum(display_width(span.text) for span in rows[0]) - GAP
     shown = [history.get(node.label, ())[-max(room, 0) :] for node in nodes] if room >= len(HISTORY) else []
     # All nodes share one scale, so a slow node stands out; MIN_SCALE keeps fast ones low.
@@ -96,6 +106,19 @@ def _problems(nodes: Sequence[redlock_async.NodeStatus], width: int | None) -> I
             yield from paragraph(f"{node.label}: {vote_problem(node)}", state(node).style, GAP, width)
         if (problem := replica_problem(node)) is not None:
             yield from paragraph(f"{node.label}: {problem}", "warning", GAP, width)
+
+
+def _shown(nodes: Sequence[redlock_async.NodeStatus]) -> tuple[Sequence[Column], list[Row]]:
+    """Return the columns and a row for each server: with what it is a shard of, if some are."""
+    rows = [_row(node) for node in nodes]
+    if not any(node.cluster for node in nodes):
+        return COLUMNS, rows
+    first, *others = COLUMNS
+    columns = (first, Column("shard of", min_width=15, drop=8), Column("slots", right=True, drop=9), *others)
+    shards = [
+        (Span(sanitize(node.cluster or "")), Span("" if node.slots is None else str(node.slots))) for node in nodes
+    ]
+    return columns, [(name, *shard, *rest) for (name, *rest), shard in zip(rows, shards, strict=True)]
 
 
 def _row(node: redlock_async.NodeStatus) -> Row:
@@ -123,11 +146,12 @@ def offset(seconds: float) -> str:
 def summary(nodes: Sequence[redlock_async.NodeStatus], configured: int) -> Line:
     """Return whether there is a quorum, and how many more nodes may fail."""
     votes, quorum = count_votes(nodes, configured)
-    text = f"{votes} of {len(nodes)} nodes vote, {quorum} are needed"
+    total = len(by_node(nodes))
+    text = f"{votes} of {total} nodes vote, {quorum} are needed"
     if votes < quorum:
         return [Span(f"{text}: no lock can be acquired or renewed", "alarm")]
     spare = votes - quorum
-    style = "green" if votes == len(nodes) else "warning"
+    style = "green" if votes == total else "warning"
     more = "no more may fail" if not spare else f"{spare} more may fail"
     return [Span(f"{text}: {more}", style)]
 

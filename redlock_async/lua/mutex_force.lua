@@ -4,9 +4,10 @@
 -- KEYS[1]  lock key   KEYS[2] the key that notifies readers of a force-release
 -- ARGV[1]  the value that the lock has until it is freed, or for ARGV[2] ms
 -- Returns 1 if it was held. A key of another type is an error (WRONGTYPE) and stays.
--- The record of a node is a hash: `bench` and `doctor` delete those of their own namespaces.
-if string.sub(KEYS[1], -18) == 'redlock-async:node' then
-  redis.call('DEL', string.sub(KEYS[1], 1, -5) .. 'clocks')
+-- The record of a node is a hash: `bench` and `doctor` delete those of their own namespaces. That of a shard has a tag.
+local own, tag = string.match(KEYS[1], '^(.*redlock%-async:)node(:?{?[@-O]-}?)$')
+if own then
+  redis.call('DEL', own .. 'clocks' .. tag)
   return redis.call('DEL', KEYS[1])
 end
 if not redis.call('GET', KEYS[1]) then return 0 end

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from redlock_async.testing._node_faults import SERVER_FAULTS, NodeFaults
 from redlock_async.testing._proxy import FaultProxy
@@ -23,6 +23,9 @@ from redlock_async.testing._servers import (
     require_free,
     start_together,
 )
+
+if TYPE_CHECKING:
+    from redlock_async.testing._shards import Shards
 
 _PORT_TRIES = 5
 _LAST_PORT = 65_535
@@ -64,6 +67,10 @@ class LocalCluster(NodeFaults[Done]):
     Three nodes or more have served locks without a namespace before, so a minority may fail at once. With
     `new_cluster`, with a namespace, and if the servers want a password or TLS, the first client founds the cluster: it
     needs all nodes, or waits for one ttl. To use nodes of several clusters as one, start them with `new_cluster`.
+
+    With `shards`, each node is a Redis or Valkey Cluster of that many primaries, each with `replicas`. Then the faults
+    of a server are those of all servers of a node; `sharded[i]` has those of single ones: it moves slots and promotes
+    replicas. Starting takes about three seconds: a cluster accepts no writes before. There are no proxies.
     """
 
     def __init__(
@@ -75,7 +82,13 @@ class LocalCluster(NodeFaults[Done]):
         directory: str | os.PathLike[str] | None = None,
         new_cluster: bool = False,
         port: int | None = None,
+        shards: int = 0,
+        replicas: int = 0,
     ) -> None:
+        if shards < 0 or replicas < 0 or (replicas and not shards):
+            raise ValueError("shards and replicas must be 0 or more, and replicas need shards")
+        if shards and (proxied or port is not None):
+            raise ValueError("shards can have neither proxies nor fixed ports")
         if nodes < 1:
             raise ValueError(f"nodes must be 1 or more, got {nodes}")
         if port is not None and not 1 <= port <= _LAST_PORT - nodes + 1:
@@ -83,6 +96,10 @@ class LocalCluster(NodeFaults[Done]):
         if isinstance(server_args, str):
             raise TypeError(f"server_args must be a list of words such as ['--maxclients', '10'], got {server_args!r}")
         self._nodes = nodes
+        self._shards = shards
+        self._replicas = replicas
+        self.sharded: list[Shards] = []
+        """The nodes, if they are clusters."""
         self._proxied = proxied
         self._new_cluster = new_cluster
         self._server_args = tuple(server_args)
@@ -113,6 +130,9 @@ class LocalCluster(NodeFaults[Done]):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             binary = make_executable(binary, self._folder)
+            if self._shards:
+                self._start_sharded(binary, self._folder)
+                return
             servers = [
                 Server(f"node {i}", binary, self._folder / f"node-{i}", self._server_args, self._spawner)
                 for i in range(self._nodes)
@@ -130,6 +150,22 @@ class LocalCluster(NodeFaults[Done]):
             self.stop()
             raise
 
+    def _start_sharded(self, binary: Path, folder: Path) -> None:
+        from redlock_async.testing._shards import Shards  # noqa: PLC0415 - hiredis is not needed for --help
+
+        self.sharded = [
+            Shards(
+                f"node {i}", binary, folder / f"node-{i}", self._server_args, self._spawner,
+                shards=self._shards, replicas=self._replicas,
+            )
+            for i in range(self._nodes)
+        ]  # fmt: skip
+        start_together([server for node in self.sharded for server in node.servers])
+        for node in self.sharded:
+            node.begin()
+        for node in self.sharded:
+            node.form()
+
     def stop(self) -> None:
         """End all nodes, paused or not, and remove the temporary folder. A second call does nothing."""
         if self._folder is None or os.getpid() != self._owner:
@@ -138,10 +174,12 @@ class LocalCluster(NodeFaults[Done]):
             proxy.close()
         for server in self._servers:
             server.close()
+        for node in self.sharded:
+            node.close()
         self._spawner.close()
         if self._directory is None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._proxies, self._servers, self._folder = [], [], None
+        self._proxies, self._servers, self.sharded, self._folder = [], [], [], None
         atexit.unregister(self.stop)
 
     async def __aenter__(self) -> Self:
@@ -172,19 +210,19 @@ class LocalCluster(NodeFaults[Done]):
     @property
     def urls(self) -> list[str]:
         """One URL per node, or per proxy with `proxied=True`."""
-        return [f"redis://{HOST}:{port}" for port in self.ports]
+        return [node.url for node in self.sharded] or [f"redis://{HOST}:{port}" for port in self.ports]
 
     @property
     def ports(self) -> list[int]:
         """The ports in `urls`."""
         self._check_started()
-        return [proxy.port for proxy in self._proxies] or [server.port for server in self._servers]
+        return [each.port for each in self._proxies or self._servers or self.sharded]
 
     @property
     def pids(self) -> list[int | None]:
         """The process id of each server, None if it was killed."""
         self._check_started()
-        return [server.pid for server in self._servers]
+        return [server.pid for server in self._servers or self.sharded]
 
     def __len__(self) -> int:
         return self._nodes
@@ -205,7 +243,10 @@ class LocalCluster(NodeFaults[Done]):
         server.kill()
         if not keep_data:
             server.erase()
-        start_together([server], port=server.port)
+        if isinstance(server, Server):
+            start_together([server], port=server.port)
+        else:
+            server.relaunch()
         return _DONE
 
     def _inject(self, fault: str, i: int, *arguments: float) -> Done:
@@ -228,9 +269,9 @@ class LocalCluster(NodeFaults[Done]):
         if not 0 <= i < self._nodes:
             raise IndexError(f"no node {i}: this cluster has nodes 0 to {self._nodes - 1}")
 
-    def _server(self, i: int) -> Server:
+    def _server(self, i: int) -> "Server | Shards":
         self._check_index(i)
-        return self._servers[i]
+        return self.sharded[i] if self.sharded else self._servers[i]
 
     def _proxy(self, i: int, fault: str) -> FaultProxy:
         self._check_index(i)

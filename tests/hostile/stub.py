@@ -204,7 +204,7 @@ def record(now, own, *, ttl_ms=10_000, origin="joined", grace_ms=0, heard=(), ag
         bulk(""),
         number(grace_ms),
         bulk(charter),
-        bulk(""),
+        *[bulk("")] * 4,
     )
     others = (part for each in heard for part in (bulk(each), number(now - age), bulk(standing)))
     return array(*own_part, *others)

@@ -22,13 +22,13 @@ SOURCES = {
     for path in LUA.iterdir()
     if path.name.endswith(".lua") and not path.name.startswith(LISTING)
 }
-INCLUDED = "limits"
-"""The file that many scripts include."""
+INCLUDED = ("limits", "slots")
+"""The files that scripts include."""
 
-SOURCES[INCLUDED] = LUA.joinpath("include", f"{INCLUDED}.lua").read_text("utf-8")
+SOURCES.update({name: LUA.joinpath("include", f"{name}.lua").read_text("utf-8") for name in INCLUDED})
 
-ENDLESS = 5_000
-"""Maximum commands of one script; the longest scripts check a thousand slots."""
+ENDLESS = 20_000
+"""Maximum commands of one script; the longest deletes the fence registers of a shard."""
 
 MARK = "0:readers"
 """The value of a lock key while there are readers."""
@@ -108,7 +108,9 @@ class Node:
     def run(self, name, keys, *arguments):
         """Run a script and return its reply."""
         self.master.steps = 0
-        source = SOURCES[name].replace(f"-- include: {INCLUDED}.lua\n", SOURCES[INCLUDED])
+        source = SOURCES[name]
+        for included in INCLUDED:
+            source = source.replace(f"-- include: {included}.lua\n", SOURCES[included])
         return self._say(self._caller, ("EVAL", source, len(keys), *keys, *arguments))
 
     @property

@@ -15,6 +15,7 @@ from mutations import mutations
 from one_node import SOURCES, Node, Refused, changed
 
 ABOUT = {
+    "slots": test_node_scripts,
     "fair": test_fair_scripts,
     "latch": test_latch_scripts,
     "limits": test_limits_scripts,
@@ -33,6 +34,12 @@ SAME = {
     },
     "node_record": {
         "or -2": "every epoch is larger",
+        "if true then redis.pcall('DEL', unpack(registers))": "a shard replies that they are in several slots",
+        "#registers or 1 do": "one register is deleted twice",
+    },
+    "slots": {
+        "for slot = 0, 16385 do": "there is no such slot",
+        "or -2 do": "slots are counted from 0",
     },
     "mutex_acquire": {
         "if false then": "one lock is acquired like several, with one more command",

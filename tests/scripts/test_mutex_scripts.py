@@ -238,6 +238,10 @@ def test_the_record_of_a_node_is_removed_by_force(node):
     node.do("HSET", "app:redlock-async:clocks", "two", "1 2 3")
     assert node.run("mutex_force", ("app:redlock-async:node", "alarm"), "nobody", 1_500) == 1
     assert node.run("mutex_force", ("app:redlock-async:node", "alarm"), "nobody", 1_500) == 0
+    node.do("HSET", "app:redlock-async:node:{@ABC}", "id", "one")
+    node.do("HSET", "app:redlock-async:clocks:{@ABC}", "two", "1 2 3")
+    assert node.run("mutex_force", ("app:redlock-async:node:{@ABC}", "alarm"), "nobody", 1_500) == 1
+    assert node.holds == {}
     assert node.holds == {}
 
 

@@ -6,18 +6,25 @@ PREFIX = "app:redlock-async:"
 KEY = f"{PREFIX}node"
 
 
+MOVES = ("slots", "arrived", "left")
+SHARD = f"{KEY}:{{@ABC}}"
+"""The key of a shard's record: any slot of its own will do."""
+
+
 def record(
-    node, origin="", *others, run=RUN, replicated=0, durable=0, grace=10_000, fresh=FRESH, ttl=10_000, founding="",
-    charter="", stepped="",
+    node, origin="", *others, key=KEY, run=RUN, replicated=0, durable=0, grace=10_000, fresh=FRESH, ttl=10_000,
+    founding="", charter="", stepped="",
 ):  # fmt: skip
     """Run the script as a client that takes locks; return its reply by names, and what it has heard of by ids."""
     reply = node.run(
-        "node_record", (KEY,), origin, run, replicated, durable, grace, fresh, ttl, founding, charter, stepped,
+        "node_record", (key,), origin, run, replicated, durable, grace, fresh, ttl, founding, charter, stepped,
         *others,
     )  # fmt: skip
-    names = ("now", "id", "ttl", "origin", "founding", "grace", "charter", "stepped")
+    names = ("now", "id", "ttl", "origin", "founding", "grace", "charter", "stepped", *MOVES)
     heard = reply[len(names) :]
     assert (reply[0], len(heard) % 3) == (node.us, 0)
+    if reply[8:11] == [""] * 3:
+        names = names[:8]  # of a shard only
     return {
         **dict(zip(names, reply, strict=False)),
         "heard": {each: (node.us - since, standing) for each, since, standing in zip(*[iter(heard)] * 3, strict=True)},
@@ -600,3 +607,132 @@ def test_a_step_does_not_end_a_grace(node):
     assert moved["grace"] == 10_000
     again = record(node, run=NEXT_RUN, fresh="e" * 16, stepped=f"{moved['id']} 60000")
     assert again["grace"] == 10_000
+
+
+# Shards of a cluster
+
+
+def shard(node, *slots, place="primary"):
+    """Let the node be a shard that owns these ranges of slots."""
+    node.master.shard = (place.encode(), slots)
+
+
+def noted(node, *arguments, **others):
+    """Run the script on the record of a shard; return what is stored of its slots, and of its id."""
+    said = record(node, *arguments, key=SHARD, **others)
+    stored, ttl = node.holds[SHARD]
+    assert ttl is None
+    assert [said.get(field, "") for field in MOVES] == [stored.get(field, "") for field in MOVES]
+    assert (said["id"], said["grace"], said["origin"]) == (stored["id"], int(stored["grace"]), stored["origin"])
+    return {field: stored.get(field, "") for field in ("place", *MOVES)} | {"id": said["id"][:16]}
+
+
+def test_a_new_shard_has_all_data_of_its_slots(node):
+    """Nothing came from another one. The record tells its clients nothing more until something changes."""
+    shard(node, (0, 5460), (5462, 5462), (16383, 16383))
+    slots = {"place": "primary", "slots": "0-5460,5462-5462,16383-16383", "arrived": "", "left": "", "id": FRESH}
+    assert noted(node) == slots
+    node.watch(SHARD)
+    assert noted(node, fresh="f" * 16) == slots
+    assert noted(node, "read", fresh="f" * 16) == slots
+    assert node.told() == []
+
+
+def test_slots_that_come_and_go_are_noted_with_the_time(node):
+    """Those that go had all their data; those that came and go again may lack some."""
+    shard(node, (0, 10))
+    noted(node)
+    node.after(1_000)
+    came = node.us
+    shard(node, (0, 12), (14, 14))
+    assert noted(node)["arrived"] == f"{came}:11-12,14-14"
+    node.after(1_000)
+    went = node.us
+    shard(node, (0, 3), (6, 11), (14, 14), (20, 20))
+    slots = noted(node)
+    assert slots["slots"] == "0-3,6-11,14-14,20-20"
+    assert slots["arrived"] == f"{came}:11-11,14-14 {went}:20-20"
+    assert slots["left"] == f"{went}:4-5"
+    node.after(1_000)
+    shard(node, (0, 4), (6, 11), (14, 14))
+    slots = noted(node)
+    assert slots["arrived"] == f"{came}:11-11,14-14 {node.us}:4-4"
+    assert slots["left"] == f"{went}:5-5"
+    assert slots["id"] == FRESH
+    shard(node, (0, 4))
+    assert noted(node)["arrived"] == f"{node.us}:4-4"
+    assert noted(node)["left"] == f"{went}:5-5 {node.us}:6-10"
+
+
+def test_a_client_that_only_reads_notes_no_moves(node):
+    """It leaves no trace, and sees what others have noted."""
+    shard(node, (0, 10))
+    noted(node)
+    shard(node, (0, 12))
+    assert noted(node, "read")["slots"] == "0-10"
+
+
+def test_a_move_from_a_shard_with_all_data_is_forgotten(node):
+    """By its time: another move of the same slots stays, and so do slots that were not named."""
+    shard(node, (0, 10))
+    noted(node)
+    first = node.us
+    shard(node, (0, 15))
+    assert noted(node)["arrived"] == f"{first}:11-15"
+    node.after(1)
+    second = node.us
+    shard(node, (0, 17))
+    assert (
+        noted(node, "kept", founding=f"{first + 7}:11-15 {second + 1}:16-16")["arrived"]
+        == f"{first}:11-15 {second}:16-17"
+    )
+    kept = noted(node, "kept", founding=f"{first}:12-13,15-16 {second}:17-17")
+    assert kept["arrived"] == f"{first}:11-11,14-14 {second}:16-16"
+    assert noted(node, "", founding=f"{first}:11-14")["arrived"] == kept["arrived"]
+    node.after(1)
+    shard(node, (0, 13))
+    # What was vouched for goes with all data.
+    assert noted(node)["left"] == f"{node.us}:15-15,17-17"
+
+
+def test_another_primary_of_a_shard_has_other_data(node):
+    """A promoted replica has another id in the cluster, and the record of the old primary. So it is for a slot that
+    came with the record of another shard, even if the server is the same and loads every write.
+    """
+    shard(node, (0, 10))
+    noted(node, "joined", durable=1)
+    shard(node, (0, 12))
+    noted(node, durable=1)
+    shard(node, (0, 5), place="replica")
+    registers = [f"{PREFIX}fence:{{{tag}}}" for tag in ("@@@@", "BHIJ", "COOO")]
+    for key in (*registers, f"{PREFIX}clocks:{{@ABC}}", f"{PREFIX}clocks"):
+        node.do("HSET", key, "a", "1")
+    said = record(node, key=SHARD, durable=1, fresh="f" * 16)
+    assert (said["id"][:16], said["grace"], said["origin"]) == ("f" * 16, 10_000, "")
+    assert {*node.holds} == {SHARD, f"{PREFIX}clocks"}
+    assert noted(node) == {"place": "replica", "slots": "0-5", "arrived": "", "left": "", "id": "f" * 16}
+
+
+def test_a_shard_that_comes_back_with_its_data_is_the_same(node):
+    """As a node that is no cluster: another process of the same server, which loads every write."""
+    shard(node, (0, 10))
+    noted(node)
+    assert noted(node, run=NEXT_RUN, durable=1, fresh="f" * 16)["id"] == FRESH
+    assert noted(node, run=RUN, fresh="f" * 16)["id"] == "f" * 16
+
+
+def test_a_new_record_of_a_shard_with_replicas_waits_for_the_old_primary(node):
+    """It may be that of a promoted replica to which the old record was not copied."""
+    shard(node, (0, 10))
+    assert record(node, key=SHARD, replicated=1)["grace"] == 10_000
+    assert record(node, replicated=1)["grace"] == 0
+
+
+def test_a_shard_whose_clock_was_stepped_has_all_slots_anew(node):
+    """Its new id says that its data may lack something; moves of before do not matter any more."""
+    shard(node, (0, 10))
+    first = record(node, key=SHARD)["id"]
+    shard(node, (0, 12))
+    noted(node)
+    slots = noted(node, fresh="f" * 16, stepped=f"{first} 60000")
+    assert slots == {"place": "primary", "slots": "0-12", "arrived": "", "left": "", "id": "f" * 16}

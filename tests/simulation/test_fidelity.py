@@ -306,7 +306,7 @@ class Program:
     IDS = ("one", "two", "three")
     WAKE = b"wake:"
     STRINGS = (*LOCKS, *FENCES, b"hint:1", b"ticket", *SLOTS, b"permits", b"wake:anna", b"wake:boris")
-    KEYS = (*STRINGS, b"record", b"clocks", b"readers:1", b"queue", b"alive", *LATCH)
+    KEYS = (*STRINGS, b"a node", b"clocks", b"readers:1", b"queue", b"alive", *LATCH)
 
     def __init__(self, seed, started, dialect, *, old):
         self.random = Random(seed)
@@ -376,7 +376,7 @@ class Program:
             self.any("", "run1", "run1", "run2"),
         )
         flags = (self.any(0, 0, 1), self.any(0, 1), 10_000)
-        return (b"record",), (
+        return (b"a node",), (
             origin,
             server,
             *flags,
@@ -396,7 +396,7 @@ class Program:
         return self.any("", "", "0 2 a b c @ a", "0 3 a b c d", "9 2 a b c", "10 2 a b c | 3 a b c d @ b")
 
     def node_charter(self):
-        return (b"record",), (self.charter(), self.any(-1, 0, 9))
+        return (b"a node",), (self.charter(), self.any(-1, 0, 9))
 
     def semaphore_acquire(self):
         permits = self.any(1, 2, 3)

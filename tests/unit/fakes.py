@@ -105,7 +105,7 @@ class FakeContext:
     node_timeout = 0.25
     retry_delay = 0.2
     round_trip = 0.001
-    closed = False
+    closed = clustered = False
 
     def __init__(self, nodes=0, answer=lambda command: SILENT):  # noqa: ARG005 - by default, nodes do not reply
         self.at = 1000.0
@@ -114,9 +114,9 @@ class FakeContext:
         self.shared = {}
         self.quorum = majority(nodes) if nodes else 0
         self.spare = nodes - self.quorum
-        self.membership = SimpleNamespace(highest_credible=lambda: AHEAD)
         self.clocks = FakeClocks(nodes)
         self._nodes = [FakeNode(index, answer) for index in range(nodes)]
+        self.membership = SimpleNamespace(highest_credible=lambda: AHEAD, servers=self._nodes)
 
     def now(self):
         """Read the clock."""
@@ -131,6 +131,12 @@ class FakeContext:
     def nodes(self):
         """The fake nodes."""
         return NodeGroup(self._nodes, WriteBatcher(self.loop))
+
+    def group(self, command):  # noqa: ARG002 - no node is a cluster
+        """The nodes that vote."""
+        return self.nodes
+
+    group_of = group
 
     @cached_property
     def timeouts(self):

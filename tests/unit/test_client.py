@@ -104,16 +104,61 @@ def test_what_is_no_list_is_refused_as_a_configuration_error(nodes):
 def test_what_is_no_node_is_refused_with_what_it_is(node):
     """A blocking redis.Redis is told apart by its module."""
     message, _ = refusal(Redlock, ["redis://a", node, "redis://b"])
-    assert "a node must be a URL, a redis.asyncio.Redis or its ConnectionPool" in message
+    assert "a node must be a URL, a redis.asyncio.Redis, its ConnectionPool or a RedisCluster" in message
     assert f"{type(node).__module__}.{type(node).__name__}" in message
 
 
-def test_a_cluster_is_no_independent_master():
-    """One system has one vote."""
-    cluster = redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
-    message, _ = refusal(Redlock, ["redis://a", cluster, "redis://b"])
-    assert "RedisCluster" in message
-    assert "standalone servers" in message
+def test_a_whole_cluster_is_one_node():
+    """As a URL with any of its servers, or as a client of redis-py."""
+    client = redis.asyncio.RedisCluster(host="10.0.0.1", port=7, username="u", password=SECRET)
+    redlock = Redlock(["redis://a", client, f"rediss+cluster://u:{SECRET}@h1?startup=h2:7001&startup=[::1]:7"])
+    assert repr(redlock) == "<Redlock over a:6379, cluster:10.0.0.1:7, cluster:h1:6379>"
+    assert redlock._targets[2].seeds == (("h1", 6379), ("h2", 7001), ("::1", 7))
+    assert redlock._targets[2].at("h3", 1).label == "h3:1"
+    assert SECRET not in repr([redlock, *redlock._targets])
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+cluster://h/1", "only database 0"),
+        ("redis+cluster://h?startup=", "host:port"),
+        ("redis+cluster://h?startup=h2:x", "host:port"),
+        (f"redis+cluster://h?startup=u:{SECRET}@h2", "percent-encoded"),
+        ("redis+cluster:///", "no host"),
+        ("redis+cluster://h:70000", "port"),
+    ],
+)
+def test_a_url_of_a_cluster_that_makes_no_sense(url, why):
+    """The message says why, and shows no password."""
+    message, _ = refusal(Redlock, [url])
+    assert why in message
+    assert SECRET not in message
+
+
+def test_a_cluster_that_is_listed_twice_is_refused():
+    """Also if another of its servers comes first."""
+    for other in ("redis+cluster://h1", "redis+cluster://h2", "redis+cluster://h3?startup=h1"):
+        message, _ = refusal(Redlock, ["redis+cluster://h1?startup=h2", other, "redis://b"])
+        assert "listed twice" in message
+
+
+def test_names_that_are_locked_together_need_one_slot():
+    """Only where a node is a cluster: a script can only use keys of one slot."""
+    clustered = Redlock(["redis+cluster://h1"])
+    clustered("{order:7}:stock", "{order:7}:payment")
+    message, _ = refusal(clustered, "stock", "payment")
+    assert "common hash tag" in message
+    Redlock(["redis://h1"])("stock", "payment")
+
+
+@pytest.mark.parametrize("namespace", ["{", "a{", "{}", "a{}b", "x{y"])
+def test_a_namespace_with_half_a_hash_tag_does_not_work_with_clusters(namespace):
+    """Keys of one name would be in several slots."""
+    message, _ = refusal(Redlock, ["redis+cluster://h1"], namespace=namespace)
+    assert "namespace" in message
+    Redlock(["redis://h1"], namespace=namespace)
+    Redlock(["redis+cluster://h1"], namespace="{app}:")
 
 
 @pytest.mark.parametrize(

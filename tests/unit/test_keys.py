@@ -52,7 +52,7 @@ def test_lone_surrogates_are_rejected(name):
 def test_no_lock_has_a_key_of_the_library(namespace):
     """Names with the prefix are rejected, and all valid names differ from every key of the library."""
     keys = Keys(namespace)
-    own = {keys.record, keys.probe} | {keys.fence(b"%d" % number) for number in range(1000)}
+    own = {keys.node.record, keys.node.probe} | {keys.fence(b"%d" % number) for number in range(1000)}
     for key in own:
         name = key.decode().removeprefix(namespace)
         assert name.startswith(RESERVED)
@@ -68,14 +68,14 @@ def test_own_keys_of_one_namespace_are_all_different():
     """A node's record must not be overwritten by a fence register."""
     keys = Keys("n:")
     fences = {keys.fence(b"%d" % number) for number in range(1000)}
-    assert len({keys.record, keys.probe} | fences) == 2 + len(fences)
+    assert len({keys.node.record, keys.node.probe} | fences) == 2 + len(fences)
 
 
 def test_namespaces_share_no_key():
     """Two applications on the same nodes do not see each other."""
     one, other = Keys("one:"), Keys("other:")
     for key in ("record", "probe"):
-        assert getattr(one, key) != getattr(other, key)
+        assert getattr(one.node, key) != getattr(other.node, key)
     assert one.lock("x") != other.lock("x")
     assert one.fence(b"x") != other.fence(b"x")
 

@@ -68,7 +68,7 @@ async def test_a_grant_waits_when_the_clock_shows_another_time(reply):
     """Until the clocks have been compared: then it counts, or it does not."""
     for objection in (None, ConnectionError("its clock was stepped")):
         round_ = acquire_round(mutex("x"))
-        deferred = round_._clocks.reject()
+        deferred = round_.clocks.reject()
         round_.deliver(2, reply)
         assert (round_.granted, round_.failed, deferred) == (0, 0, [(round_, 2, reply, NOW - 10**9)])
         round_.compared(2, reply, objection)
@@ -80,7 +80,7 @@ async def test_a_grant_waits_when_the_clock_shows_another_time(reply):
 async def test_a_refusal_does_not_wait_for_the_clocks():
     """It gives no lock away."""
     round_ = acquire_round(mutex("x"))
-    deferred = round_._clocks.reject()
+    deferred = round_.clocks.reject()
     round_.deliver(0, [1, b"other", 1500])
     assert (round_.refused, deferred) == (1, [])
 

@@ -8,7 +8,7 @@ import pytest
 
 from redlock_async._rules.quorum import majority
 from redlock_async._rules.settings import LONGEST_TTL
-from redlock_async._rules.voting import Heard, Origin, Record, Standing, Why, ballots
+from redlock_async._rules.voting import Heard, Move, Origin, Record, Standing, Why, ballots, with_moved
 
 SHORT, LONG = 10.0, 60.0
 FOUNDED = 1000.0
@@ -186,3 +186,42 @@ def test_a_node_without_a_record_does_not_vote():
     """And nothing is known about how long it will take."""
     assert ballots([None, None, None], 2, SHORT)[0].seconds == math.inf
     assert ballots([Record("", 0.0)], 1, SHORT)[0].why is Why.UNKNOWN_AGE
+
+
+# Slots of a cluster that came from another shard
+
+
+def test_a_shard_votes_for_slots_that_came_when_all_that_the_other_lost_has_expired():
+    """As if its data had the age of the move, with the time that the old primary of the other shard may have had."""
+    heard = {name: Heard(1000.0, Standing.ADMITTED) for name in ("a", "b", "c")}
+    records = [Record(name, 10.0, Origin.JOINED, heard=heard) for name in ("a", "b", "c")]
+    assert [ballot.counts for ballot in ballots(records, 2, 10.0)] == [True] * 3
+    for age, left in ((0.0, 20.0), (19.0, 1.0), (20.0, 0.0)):
+        told = with_moved(records, 2, Move(7, age, ((5, 5),)))
+        ballot = ballots(told, 2, 10.0, trusted={"a", "b", "c"})
+        assert [each.counts for each in ballot[:2]] == [True] * 2
+        assert ballot[2].seconds == pytest.approx(left)
+        assert ballot[2].counts is (left == 0)
+
+
+def test_a_longer_ttl_keeps_slots_that_came_back_for_as_long():
+    """It is known from the other nodes, as for a node that lost its data."""
+    heard = {name: Heard(1000.0, Standing.ADMITTED) for name in ("a", "b", "c")}
+    records = [Record(name, 10.0, Origin.JOINED, heard=heard) for name in ("a", "b", "c")]
+    records[0] = replace(records[0], longest_ttl=60.0)
+    assert ballots(with_moved(records, 2, Move(7, 0.0, ((5, 5),))), 2, 10.0)[2].seconds == pytest.approx(70.0)
+
+
+def test_the_only_node_decides_by_itself_about_slots_that_came():
+    """No other node can say how old they are."""
+    (record,) = [Record("a", 10.0, Origin.JOINED, heard={"a": Heard(1000.0, Standing.ADMITTED)})]
+    for age, left in ((0.0, 20.0), (20.0, 0.0)):
+        (ballot,) = ballots(with_moved([record], 0, Move(7, age, ((5, 5),))), 1, 10.0, trusted={"a"})
+        assert (ballot.seconds, ballot.counts) == (pytest.approx(left), left == 0)
+
+
+def test_a_node_that_is_unknown_to_the_others_does_not_vote_for_slots_that_came():
+    """Nothing is believed on its word alone."""
+    own = Record("c", 10.0, Origin.JOINED, heard={"c": Heard(1000.0, Standing.ADMITTED)})
+    others = [Record(name, 10.0, Origin.JOINED, heard={}) for name in ("a", "b")]
+    assert not ballots(with_moved([*others, own], 2, Move(7, 1000.0, ((5, 5),))), 2, 10.0)[2].counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ._lua import compiled
@@ -132,6 +133,28 @@ def info(server: SimulatedServer, _session: Session, arguments: Arguments) -> Re
 @_subcommand(b"CONFIG", b"GET", -3)
 def config_get(server: SimulatedServer, _session: Session, arguments: Arguments) -> Reply:
     return Pairs({name: server.config[name] for word in arguments[2:] if (name := word.lower()) in server.config})
+
+
+@_subcommand(b"CLUSTER", b"MYID", 2)
+def cluster_myid(server: SimulatedServer, _session: Session, _arguments: Arguments) -> Reply:
+    return _shard_of(server)[0]
+
+
+@_subcommand(b"CLUSTER", b"SLOTS", 2)
+def cluster_slots(server: SimulatedServer, _session: Session, _arguments: Arguments) -> Reply:
+    """The slots of others belong to one other shard."""
+    name, owned = _shard_of(server)
+    ends = sorted({0, 16384, *(slot for first, last in owned for slot in (first, last + 1))})
+    return [
+        [first, after - 1, [b"127.0.0.1", 6379, name if any(a <= first <= b for a, b in owned) else b"other"]]
+        for first, after in pairwise(ends)
+    ]
+
+
+def _shard_of(server: SimulatedServer) -> tuple[bytes, tuple[tuple[int, int], ...]]:
+    if server.shard is None:
+        raise ErrorReply(b"ERR This instance has cluster support disabled")
+    return server.shard
 
 
 @_subcommand(b"SCRIPT", b"LOAD", 3)

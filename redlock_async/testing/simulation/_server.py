@@ -6,6 +6,7 @@ It uses no sockets, no real time and no randomness.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import cast
 
 from ._administration import ADMINISTRATION, Handler, wrong_number
 from ._commands import COMMANDS
@@ -64,6 +65,8 @@ class SimulatedServer:
         """Error replies by command name in capitals. Such a command is not executed. b"*" stands for every command."""
         self.lies: dict[bytes, Callable[[Reply], Reply]] = {}
         """Functions by script hash that replace the true reply after the script was executed."""
+        self.shard: tuple[bytes, tuple[tuple[int, int], ...]] | None = None
+        """If it is a shard of a cluster: its id, and the slots that it owns."""
         self.oom = False
         """Whether it is at maxmemory: it rejects commands that need memory, unless their script has already written."""
         self.sessions: dict[int, Session] = {}
@@ -207,6 +210,8 @@ class SimulatedServer:
             raise ErrorReply(b"ERR Please specify at least one argument for this call")
         name = words[0]
         command = self._commands.get(name) or self._commands.get(name.upper())
+        if command is None and name.upper() == b"CLUSTER" and self.shard is not None:
+            return self._administration[b"CLUSTER"](self, cast("Session", self._tracking.current), words)
         if command is None:
             known = name.upper() in self._administration
             raise ErrorReply(NOT_FROM_SCRIPT if known else b"ERR Unknown command called from script")

@@ -106,7 +106,7 @@ def lie_about_records(number, reply):
     if not isinstance(reply, list) or len(reply) < FIELDS:
         return reply
     rng = Random(number)
-    now, own, ttl, origin, founding, grace, charter, stepped = reply[:FIELDS]
+    now, own, ttl, origin, founding, grace, charter, stepped, *moves = reply[:FIELDS]
     others = [reply[at : at + 3] for at in range(FIELDS, len(reply), 3)]
     about_others = rng.choice((None, b"a", b"f", b"-"))
     if about_others is not None:
@@ -127,6 +127,7 @@ def lie_about_records(number, reply):
         grace,
         charter,  # with other nodes down, a liar can refuse a client for its configuration: unit/test_charter.py
         stepped,
+        *moves,
         *(word for each in others for word in each),
     ]
 

@@ -241,14 +241,14 @@ def a_client_admits_nodes_before_it_announces_its_ttl():
 @mutant("votes")
 def the_old_primary_gets_no_grace():
     """A promoted replica waits for the longest ttl only, although the old primary may have granted locks meanwhile."""
-    with rewritten("node_record", ("'grace', replicated and ARGV[5] or 0", "'grace', 0")):
+    with rewritten("node_record", ("'grace', (replicated or elsewhere) and ARGV[5] or 0", "'grace', 0")):
         yield
 
 
 @mutant("votes")
 def old_registers_are_kept():
     """A promoted replica goes on from the fence registers that it copied."""
-    with rewritten("node_record", ("redis.pcall('DEL', unpack(registers))", "")):
+    with rewritten("node_record", ("if tag == '' then redis.pcall('DEL', unpack(registers)) end", "")):
         yield
 
 
