@@ -471,8 +471,12 @@ async def test_a_promotion_in_one_of_three_clusters_costs_no_quorum():
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("short_grace")
-async def test_a_slot_that_leaves_a_quarantined_shard_is_not_believed_elsewhere():
-    """The shard that gets it has kept all its own data, but not what the promoted replica lacked."""
+@pytest.mark.parametrize("noticed", [False, True])
+async def test_a_slot_that_leaves_a_quarantined_shard_is_not_believed_elsewhere(noticed):
+    """The shard that gets it has kept all its own data, but not what the promoted replica lacked.
+
+    Even if that one has noted that it gave the slot away, because a client noticed the promotion before.
+    """
     with LocalCluster(1, shards=2, replicas=1) as cluster:
         node = cluster.sharded[0]
         sound = node.primaries[1]
@@ -481,6 +485,8 @@ async def test_a_slot_that_leaves_a_quarantined_shard_is_not_believed_elsewhere(
             await asyncio.gather(*(free(redlock(name)) for name in (hit, other)))
             lease = await redlock(hit, ttl=8, renew=False).acquire()
             await asyncio.to_thread(promote_without, node, hit)
+            if noticed:
+                await eventually(lambda: "quarantined" in redlock.statistics().node_states.values(), within=4)
             await asyncio.to_thread(node.move_slot, slot_of(hit.encode()), sound)
             assert lease.valid
             async with Redlock(cluster.urls, ttl=TTL, wait=30) as later:
