@@ -13,7 +13,7 @@ from families.locks import mixed
 from framework import schedules
 from table import table
 
-ROUNDS = 8
+ROUNDS = 12
 """Schedules of each family; half as many without --thorough."""
 
 AIM = 7
