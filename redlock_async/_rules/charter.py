@@ -7,11 +7,12 @@ agree with its charter, and a client with which the nodes do not agree takes no 
 The first client records its charter before any node votes, on all nodes if it can, and continues only if none of them
 has recorded another one meanwhile. So of several configurations that have a node in common at most one is founded.
 
-The same node may have several addresses (localhost, a proxy). If several clients found the cluster at once, all of them
-record their charter first on the node with the smallest id. The first one to do so records it on the other nodes, and
-the others wait for that. And a node's charter also says which of the recorded nodes
-it is, and a client's node belongs to them if it has one of their labels, or says that it is one of them. A node that
-has lost its data says nothing, but it keeps its label.
+The same node may have several addresses (localhost, a proxy). So a charter also lists the ids of the data of its nodes,
+and says which of them the node is that has recorded it. A client's node belongs to them if it has one of their labels,
+says that it is one of them, or has one of the listed ids. A node that has lost its data keeps only its label.
+
+If several clients begin at once, all of them record their charter first on the node with the smallest id. So one
+charter is first. Every client that finds it there can record it on the other nodes, even if its author is gone.
 
 While the nodes are being changed, a charter holds two sets, the current and the next one. Every quorum of one overlaps
 with every quorum of the other, so clients with either of them may take locks. A charter with a higher epoch replaces an
@@ -55,10 +56,6 @@ class NodeSet:
     def __str__(self) -> str:
         return f"quorum={self.quorum} of {self.size} nodes ({', '.join(self.labels)})"
 
-    def may_be(self, other: NodeSet) -> bool:
-        """Whether these may be the same nodes at other addresses, all of them."""
-        return self.counts == other.counts and {*self.labels}.isdisjoint(other.labels)
-
     def overlaps(self, other: NodeSet) -> bool:
         """Whether every quorum of this set has a node in common with every quorum of the other one."""
         return self.quorum + other.quorum > len({*self.labels, *other.labels})
@@ -82,6 +79,8 @@ class Charter:
     """The sets with which clients may take locks: one, or while the nodes are being changed two."""
     place: str = field(default="", compare=False)
     """Which of these nodes the one is that has recorded it, by its label there; empty if that is not known."""
+    ids: tuple[str, ...] = field(default=(), compare=False)
+    """The ids of the data of the first set's nodes when it was written, in their order; `-` where that was unknown."""
 
     def __str__(self) -> str:
         return " or ".join(map(str, self.sets))
@@ -90,18 +89,20 @@ class Charter:
         """Return it as the text that nodes store."""
         sets = " | ".join(" ".join([str(each.quorum), *map(quote, each.labels)]) for each in self.sets)
         place = f"@ {quote(self.place)}" if self.place else ""
-        return " ".join(filter(None, (str(self.epoch), sets, place)))
+        ids = " ".join(("#", *self.ids)) if self.ids else ""
+        return " ".join(filter(None, (str(self.epoch), sets, ids, place)))
 
     @classmethod
     def decode(cls, text: str) -> Charter:
         """Parse such a text; raise ValueError if it is malformed."""
         text, _, place = text.partition(" @ ")
+        text, _, ids = text.partition(" # ")
         epoch, _, rest = text.partition(" ")
         sets = []
         for each in rest.split(" | "):
             quorum, *labels = each.split(" ")
             sets.append(NodeSet(int(quorum), tuple(map(unquote, labels))))
-        charter = cls(int(epoch), tuple(sets), unquote(place))
+        charter = cls(int(epoch), tuple(sets), unquote(place), tuple(ids.split()))
         if not 0 <= charter.epoch < LARGEST_EPOCH or len(sets) > SETS:
             raise ValueError("not a charter")
         if not all(majority(each.size) <= each.quorum <= each.size for each in sets):
@@ -119,9 +120,6 @@ class Agreement:
     """The charter by which this client must take no locks."""
     proposal: Charter | None
     """What to record on nodes that have no charter, or an older one; None if that is not clear."""
-    is_final: bool
-    """Whether the conflict stays. It may not if the client has other addresses for all nodes than `conflict` has:
-    these may be the same nodes, which its first client is about to tell which of them they are."""
     shared: bool
     """Whether more nodes than may be wrong have recorded the proposal, so that all other nodes should."""
     places: Mapping[int, str]
@@ -139,20 +137,27 @@ def compare(
     own: NodeSet,
     charters: Sequence[Charter | None],
     *,
-    heard: int,
+    ids: Sequence[str | None],
     voted: int,
     places: Mapping[int, str] | None = None,
 ) -> Agreement:
     """Compare a client's configuration with the charters of its nodes; None stands for one that has none.
 
-    - `heard`: the nodes whose records are known, as a bit mask; `voted`: those of them that have voted.
+    - `ids`: the id of each node's data; None if its record is not known.
+    - `voted`: the nodes that have voted, as a bit mask.
     - `places`: the labels that nodes had in the recorded set before. A node that then loses its data is still the same.
     """
     known = dict(places or {})
+    listed = {
+        each: label
+        for charter in charters
+        if charter is not None
+        for each, label in zip(charter.ids, charter.sets[0].labels, strict=False)
+    }
     agrees: dict[Charter, bool] = {}
     for charter in dict.fromkeys(charters):
         if charter is not None:
-            found = [_places(own, each, charters, heard, known) for each in charter.sets]
+            found = [_places(own, each, charters, ids, listed, known) for each in charter.sets]
             agrees[charter] = any(each is not None for each in found)
             for each in found:
                 known.update(each or {})
@@ -163,33 +168,43 @@ def compare(
     conflict = Counter(others).most_common(1)[0][0] if others and len(others) >= founded else None
     shared = [charter for charter in set(ours) if ours.count(charter) > minority(own.size)]
     proposal = max(shared, key=lambda charter: charter.epoch, default=None)
-    if not shared and {*ours} <= {Charter(0, (own,))}:
-        proposal = Charter(0, (own,))
+    if not ours:
+        proposal = Charter(0, (own,), ids=tuple(each or "-" for each in ids))
         known = dict(enumerate(own.labels))
+    elif not shared and len({*ours}) == 1 and not ours[0].epoch:
+        proposal = ours[0]  # somebody has begun to record it
     return Agreement(
         nodes=tuple(charter is None or agrees[charter] for charter in charters),
         conflict=conflict,
         proposal=None if conflict is not None else proposal,
-        is_final=conflict is None or not any(own.may_be(other) for other in conflict.sets),
         shared=bool(shared),
         places=known,
     )
 
 
 def _places(
-    own: NodeSet, other: NodeSet, charters: Sequence[Charter | None], heard: int, known: Mapping[int, str]
+    own: NodeSet,
+    other: NodeSet,
+    charters: Sequence[Charter | None],
+    ids: Sequence[str | None],
+    listed: Mapping[str, str],
+    known: Mapping[int, str],
 ) -> dict[int, str] | None:
-    """Return the labels that a client's nodes have in another set; None if it is not the same set."""
+    """Return the labels that a client's nodes have in another set; None if it is not the same set.
+
+    - `ids`: the id of each node's data; `listed`: the labels that charters give to ids.
+    - `known`: the labels that the client's nodes had before.
+    """
     if own.quorum != other.quorum or own.size != other.size:
         return None
     labelled = {index: label for index, label in enumerate(own.labels) if label in other.labels}
     places = dict(labelled)
     for index, charter in enumerate(charters):
-        says = (known.get(index), None if charter is None else charter.place)
+        says = (known.get(index), None if charter is None else charter.place, listed.get(ids[index] or ""))
         place = next((label for label in says if label in other.labels), None)
         if index not in places and place is not None and place not in places.values():
             places[index] = place
-    strangers = [index for index in range(own.size) if heard >> index & 1 and index not in places]
+    strangers = [index for index in range(own.size) if ids[index] is not None and index not in places]
     # If no address is the same, nodes that have lost their data cannot be told from strangers.
     if len(strangers) > (0 if labelled else minority(own.size)):
         return None

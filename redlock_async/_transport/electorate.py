@@ -44,7 +44,7 @@ class Electorate:
         self._quorum = quorum
         self._key = keys.record
         self.configured = NodeSet(quorum, tuple(node.label for node in nodes))
-        self._agreement = compare(self.configured, [None] * len(nodes), heard=0, voted=0)
+        self._agreement = compare(self.configured, [None] * len(nodes), ids=[None] * len(nodes), voted=0)
         self.conflict: ConfigurationError | None = None
         """Why this client must take no locks, if the nodes remember another configuration."""
         self._strict = settings.strict_restart
@@ -171,12 +171,15 @@ class Electorate:
         own = self.configured
         records = [node.record.last for node in self._nodes]
         charters = [None if record is None else record.charter for record in records]
-        known = [(node.bit, record) for node, record in zip(self._nodes, records, strict=True) if record is not None]
         self._agreement = compare(
             own,
             charters,
-            heard=sum(bit for bit, _ in known),
-            voted=sum(bit for bit, record in known if record.has_voted),
+            ids=[None if record is None else record.id for record in records],
+            voted=sum(
+                node.bit
+                for node, record in zip(self._nodes, records, strict=True)
+                if record is not None and record.has_voted
+            ),
             places=self._agreement.places,
         )
         self.conflict = None
@@ -358,11 +361,6 @@ class Electorate:
         )
 
     # Other questions
-
-    @property
-    def may_still_agree(self) -> bool:
-        """Whether the nodes may turn out to agree with this client although some of them do not yet."""
-        return not self._agreement.is_final
 
     @property
     def is_unsettled(self) -> bool:

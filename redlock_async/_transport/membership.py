@@ -113,8 +113,6 @@ class Membership:
                 self._end_startup()
             self._check_startup()
         await self._wait(self._started, wait)
-        if self.electorate.may_still_agree and self._opened_at is not None:
-            await self._while(lambda: self.electorate.may_still_agree, self._opened_at + self.connect_timeout)
         if self.electorate.conflict is not None:
             raise ConfigurationError(*self.electorate.conflict.args)
 
@@ -142,14 +140,10 @@ class Membership:
 
     async def records_read(self) -> None:
         """Wait until it is clear which nodes vote, for as long as replies about that are under way."""
-        await self._while(lambda: self.electorate.is_unsettled, self.loop.time() + self.node_timeout)
-
-    async def _while(self, condition: Callable[[], bool], until: float) -> None:
-        """Wait while that holds and the nodes may still report something else."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit:
-                Context().run(limit.reschedule, until)
-                while condition():
+                Context().run(limit.reschedule, self.loop.time() + self.node_timeout)
+                while self.electorate.is_unsettled:
                     self._changed.clear()
                     await self._changed.wait()
 

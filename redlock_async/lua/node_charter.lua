@@ -7,7 +7,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function get(field) return redis.call('HGET', KEYS[1], field) or '' end
 local function epoch(charter) return string.match(charter, '^%d+') or '-1' end
-local function sets(charter) return string.match(charter, '^%d+ ([^@]*)') end
+local function sets(charter) return string.match(charter, '^%d+ ([^@#]*)') end
 
 local before = get('charter')
 if ARGV[1] ~= '' and epoch(before) == ARGV[2] then

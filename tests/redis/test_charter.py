@@ -162,6 +162,20 @@ async def test_clients_with_different_addresses_can_start_together(nodes, used):
             await asyncio.gather(*(use(each) for each in clients))
 
 
+async def test_a_client_that_stops_while_it_is_the_first_keeps_nobody_out(nodes):
+    """It has recorded its addresses on one node. A client with other addresses goes on from there."""
+    ports = [int(url.rpartition(":")[2]) for url in nodes.urls]
+    async with client(nodes) as first:
+        await use(first)
+    for port in ports[1:]:
+        send_command(port, "HDEL", "redlock-async:node", "charter")
+    async with Redlock([f"redis://127.1:{port}" for port in ports], ttl=TTL) as second:
+        await use(second)
+        assert "127.0.0.1" in await refusal(client(nodes, "ABC"))
+    for port in ports:
+        assert "127.0.0.1" in send_command(port, "HGET", "redlock-async:node", "charter")
+
+
 async def test_clients_that_start_together_agree_on_one_configuration(nodes):
     """On nodes that nobody has used: those of one configuration take locks, and all others are refused."""
     configurations = ["ABC", "CDE", "ABCDE", "BCD"] * 2

@@ -46,6 +46,8 @@ def all_sets(labels, sizes):
         charter(NodeSet(1, ("redis über ☃",))),
         replace(charter("ABC"), place="B"),
         replace(charter(NodeSet(1, ("a @ b",))), place="a @ b"),
+        replace(charter("ABC", "BCD"), ids=("1-a", "-", "2-b")),
+        replace(charter(NodeSet(1, ("a # b @ c",))), place="a # b @ c", ids=("1-a",)),
     ],
 )
 def test_a_charter_survives_being_stored(stored):
@@ -53,7 +55,7 @@ def test_a_charter_survives_being_stored(stored):
     text = stored.encode()
     assert text.isascii()
     assert Charter.decode(text) == stored
-    assert Charter.decode(text).place == stored.place
+    assert (Charter.decode(text).place, Charter.decode(text).ids) == (stored.place, stored.ids)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,9 @@ def compared(own, recorded, *, hears=None, places=None, nodes=None, voted=-1):
     hears = nodes if hears is None else hears
     stored = [recorded.get(each) if each in hears else None for each in nodes]
     charters = [None if each is None else replace(each, place=node) for each, node in zip(stored, nodes, strict=True)]
+    ids = [f"id of {each}" if each in hears else None for each in nodes]
     heard = sum(1 << index for index, each in enumerate(nodes) if each in hears)
-    return compare(own, charters, heard=heard, voted=heard & voted, places=places)
+    return compare(own, charters, ids=ids, voted=heard & voted, places=places)
 
 
 @pytest.mark.parametrize("addresses", ["the same", "others", "one other"])
@@ -146,7 +149,7 @@ def test_the_first_client_decides():
     own = node_set("ABC")
     found = compared(own, {})
     assert (found.conflict, found.proposal, found.shared) == (None, charter(own), False)
-    assert compare(own, [None] * 3, heard=0, voted=0).proposal == charter(own)
+    assert compare(own, [None] * 3, ids=[None] * 3, voted=0).proposal == charter(own)
     assert found.lacking(1, None).place == "B"
 
 
@@ -204,6 +207,40 @@ def test_nodes_at_other_addresses_say_which_ones_they_are():
     assert aliased("ABD", lost, "Ayz").conflict is not None
     assert aliased("ABD", {**lost, "D": charter("DEF")}).conflict is None  # one wrong node of three
     assert aliased("ABD", {**lost, "D": charter("DEF")}).nodes == (True, True, False)
+
+
+def ids_of(nodes):
+    """What the data of nodes is called that are named by these letters; a dot stands for one that is not known."""
+    return tuple("-" if each == "." else f"id of {each}" for each in nodes)
+
+
+@pytest.mark.parametrize("listed", ["ABCDE", "ABCD.", "ABC.."])
+@pytest.mark.parametrize("lost", ["", "B"])
+def test_the_first_nodes_charter_says_which_nodes_the_others_are(listed, lost):
+    """A client with other addresses finds one node with a charter, and goes on where its author may have stopped."""
+    written = replace(charter("ABCDE"), ids=ids_of(listed))
+    nodes = ["Z" if each == lost else each for each in "ECABD"]
+    places = dict(zip(range(5), "ECABD", strict=True))
+    found = compared(node_set("vwxyz"), {"A": written}, nodes=nodes)
+    unknown = {index for index, each in enumerate(nodes) if each not in listed}
+    assert found.conflict is None or len(unknown) > 2
+    if len(unknown) <= 1:
+        assert found.places == places  # the only one that is left, too
+    if found.conflict is None:
+        assert found.proposal == written
+        assert {index: place for index, place in places.items() if index not in unknown}.items() <= found.places.items()
+
+
+def test_a_charter_that_one_node_has_of_other_nodes_is_refused():
+    """Though it lists ids: they are those of other nodes."""
+    written = replace(charter("ABCDE"), ids=ids_of("ABCDE"))
+    assert compared(node_set("vwxyz"), {"A": written}, nodes="AFGHI").conflict == written
+    assert compared(node_set("vwxyz"), {"A": written}, nodes="ABFGH").conflict == written
+
+
+def test_a_client_writes_the_ids_that_it_knows():
+    """Of the nodes that have answered."""
+    assert compared(node_set("ABC"), {}, hears="AC").lacking(0, None).ids == ids_of("A.C")
 
 
 def test_a_node_at_another_address_stays_known_when_it_loses_its_data():

@@ -86,11 +86,26 @@ class Configured(KindRun):
             machine.server.receive(session, pack(("HSET", "redlock-async:node", *own, *told, *known)))
             machine.server.disconnect(session)
 
+    def _nodes(self):
+        """The numbers of the first configuration's nodes."""
+        return ["ABCDE".index(node) for node in self.schedule.configured[0][0]]
+
+    def _remembers(self, node):
+        """Whether a node has recorded how its clients are configured."""
+        server = self._simulation.machines[node].server
+        session = server.connect(lambda *_: None)
+        stored = server.receive(session, pack(("HGET", "redlock-async:node", "charter")))
+        server.disconnect(session)
+        return b"simulated" in stored
+
     async def _check_liveness(self, redlock):
         number = next(at for at, process in enumerate(self._processes) if not process.dead)
         alike = len({*self.schedule.configured}) == 1
         if alike or (self.schedule.first and self.schedule.configured[number] == self.schedule.configured[0]):
             await super()._check_liveness(redlock)
+            if self.schedule.aliases and (forgetful := [node for node in self._nodes() if not self._remembers(node)]):
+                why = f"nodes {forgetful} do not remember their clients' configuration (after healing)"
+                self.recorder.violations.append(Violation("liveness", why))
             return
         if not self.schedule.first:
             return
@@ -205,7 +220,10 @@ def founding_together(seed):
 
 
 def other_addresses(seed):
-    """Clients that reach the same nodes at addresses of their own begin within milliseconds, and nodes lose data."""
+    """Clients that reach the same nodes at addresses of their own begin within milliseconds, and nodes lose data.
+
+    One of them may stop, or be killed, while it begins: the others then find what it has recorded on some nodes.
+    """
     rng = Random(seed)
     nodes, ttl = rng.choice(("ABC", "ABCDE")), rng.choice((1.0, 2.0))
     jobs = tuple(
@@ -225,6 +243,9 @@ def other_addresses(seed):
         )
         for node in rng.sample(range(len(nodes)), rng.choice((0, 0, 1, 2)))
     ]
+    if rng.random() < 0.5:
+        at = rng.uniform(0.0, rng.choice((0.01, 0.05)))
+        found.append(Fault(at, rng.choice(("stop", "murder")), 0, rng.uniform(0.1, 3.0)))
     at = 0.3
     while rng.random() < 0.4:
         found.append(Fault(at, rng.choice(("wipe", "kill", "cut", "reset")), rng.randrange(len(nodes)), 0.1))

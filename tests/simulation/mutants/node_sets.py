@@ -63,8 +63,9 @@ def a_charter_counts_before_the_node_votes():
     """A configuration is taken for the one in use as soon as some nodes have recorded it, while it is founded."""
     real = _transport.electorate.compare
 
-    def counting(own, charters, *, heard, voted, **others):  # noqa: ARG001 - as in `compare`
-        return real(own, charters, heard=heard, voted=heard, **others)
+    def counting(own, charters, *, ids, voted, **others):  # noqa: ARG001 - as in `compare`
+        heard = sum(1 << index for index, each in enumerate(ids) if each is not None)
+        return real(own, charters, ids=ids, voted=heard, **others)
 
     with patch.object(_transport.electorate, "compare", counting):
         yield
@@ -79,7 +80,20 @@ def each_client_records_its_own_addresses():
 
 
 @mutant("other addresses")
-def other_addresses_are_refused_at_once():
-    """A client does not wait until the first one has told all nodes which of them they are."""
-    with _comparing(lambda found: replace(found, is_final=True)):
+def a_charter_lists_no_ids():
+    """Only a node that has recorded a charter says which of the nodes it is."""
+    with _comparing(lambda found: replace(found, proposal=found.proposal and replace(found.proposal, ids=()))):
+        yield
+
+
+@mutant("other addresses")
+def only_its_author_records_a_charter():
+    """A client with other addresses waits until the one that wrote a charter has recorded it on most nodes."""
+    real = _transport.electorate.compare
+
+    def comparing(own, *arguments, **others):
+        found = real(own, *arguments, **others)
+        return found if found.shared or found.proposal == charter.Charter(0, (own,)) else replace(found, proposal=None)
+
+    with patch.object(_transport.electorate, "compare", comparing):
         yield
