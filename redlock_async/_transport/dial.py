@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -171,10 +172,12 @@ class Target:
         if self._service is not None and "connection_pool" not in self._pool.connection_kwargs:
             primary = await self._service.primary(self._ask_sentinel, within)
         connection = self._connection(within, primary)
+        opened: asyncio.StreamWriter | None = None
         pushes: bool | None = None
 
         async def shake_hands() -> None:
-            nonlocal pushes
+            nonlocal opened, pushes
+            opened = connection._writer  # noqa: SLF001 - the seam
             _limit_bytes(connection)
             await _log_in(connection)
             if hello:
@@ -188,6 +191,8 @@ class Target:
             _check_cancelled(task, cancels)
         except BaseException as exc:
             _abandon(connection)
+            if opened is not None:
+                _retrieve_error(opened)
             _check_cancelled(task, cancels)
             if isinstance(exc, Exception) and not isinstance(exc, (OSError, exceptions.RedisError)):
                 # An error of a credential provider, or of redis-py itself on an unexpected reply.
@@ -450,3 +455,11 @@ def _abandon(connection: AbstractConnection) -> None:
     connection._reader = connection._writer = None  # noqa: SLF001 - the seam
     if writer is not None:
         writer.transport.abort()
+
+
+def _retrieve_error(writer: asyncio.StreamWriter) -> None:
+    """Retrieve the error of a connection that was reset, which asyncio otherwise may report when it is collected."""
+    closed = writer.wait_closed()
+    with suppress(OSError, StopIteration):
+        closed.send(None)
+    closed.close()
