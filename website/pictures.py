@@ -30,6 +30,14 @@ EXPIRY = RENEWED + TTL
 CANCELLED = EXPIRY - (TTL * 0.01 + 0.002) - MARGIN
 
 
+def unconfirmed() -> Iterator[float]:
+    """Yield when the renewals are sent that no quorum confirms: ever sooner after each other."""
+    second = RENEWED + TTL / 3
+    while second < CANCELLED - MARGIN:
+        yield second
+        second += min(TTL / 3, max((CANCELLED - second) / 3, TTL / 50))
+
+
 def quorum(theme: Theme) -> str:
     """Draw a lease from the acquire to the loss."""
     left, right, end = 128, 742, 17.0
@@ -49,7 +57,7 @@ def quorum(theme: Theme) -> str:
         drawing.text(14, y + 18, f"node {node}", mono=True, size=13)
         lost = node in "CDE"
         drawing.rect(at(0), y, at(EXPIRY if lost else CANCELLED) - at(0), 24, fill=theme.blue_fill, stroke=theme.blue)
-        for second in (0.0, RENEWED, *((2 * RENEWED, 3 * RENEWED) if not lost else ())):
+        for second in (0.0, RENEWED, *(unconfirmed() if not lost else ())):
             drawing.add(f'<circle cx="{at(second) + 8:.1f}" cy="{y + 12}" r="4" fill="{theme.blue}"/>')
         if lost:
             drawing.text(at(CUT) + 12, y + 17, "cut off: holds the lock until its ttl ends", size=12)
@@ -70,7 +78,7 @@ def quorum(theme: Theme) -> str:
     drawing.text(
         14,
         394,
-        "A dot is a node that confirmed. 2 of 5 confirm at 6.7 s and 10 s, and 3 are needed.",
+        "A dot is a node that confirmed. 2 of 5 confirm from 6.7 s on, and 3 are needed.",
         size=12,
         colour=theme.muted,
     )
