@@ -84,11 +84,19 @@ class Round(Tally):
         asked, nodes = self.sent_mask | self._open, self._context.nodes
         if not asked and nodes.dialect is not None:
             nodes.batcher.send_all(self._command.pack(nodes.dialect), self._reply_timer or self)
-            self.sent_mask = self._open = nodes.all
+            self.sent_mask, self._open = nodes.up, nodes.all
+            if nodes.up != nodes.all:
+                self._fail_others(nodes.up)
             return
         for node in nodes:
             if not asked & node.bit:
                 self.ask(node)
+
+    def _fail_others(self, asked: int) -> None:
+        """Count the nodes that are not asked, because they are down or have nothing to release, as failed."""
+        for node in self._context.nodes:
+            if not asked & node.bit:
+                self._fail(node.index, node.cause)
 
     def ask(self, node: Node) -> None:
         """Send to one node, which fails at once if it is down."""

@@ -402,12 +402,14 @@ class ReleaseRound(Round):
         """Send to those nodes (a bit mask); the others never received the lock."""
         every, command = self._context.nodes, self._command
         receiver: Receiver = self._reply_timer or self
-        if every.dialect is not None and nodes & every.all == every.all:
-            every.batcher.send_all(command.pack(every.dialect), receiver)
-            self._open = every.all
-            return
         if self._reply_timer is not None:
             self._reply_timer.only(nodes)
+        if every.dialect is not None and nodes & every.all == every.up:
+            every.batcher.send_all(command.pack(every.dialect), receiver)
+            self._open = every.all
+            if every.up != every.all:
+                self._fail_others(every.up)
+            return
         for node in every:
             self._open |= node.bit
             if not nodes & node.bit:

@@ -137,7 +137,8 @@ class ClockWatch:
     def _send_sample(self) -> None:
         sample, self._sample = self._sample, None
         assert sample is not None  # noqa: S101 - this is called once for each
-        if self._nodes.dialect is not None and all(node.identity and node.identity.asked for node in self._nodes):
+        up = [node.identity for node in self._nodes if node.live is not None]
+        if self._nodes.dialect is not None and all(identity and identity.asked for identity in up):
             self._nodes.batcher.send_all(TIME, sample)
             return
         for node in self._nodes:
