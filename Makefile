@@ -18,8 +18,9 @@
 PYTHON ?= python3
 ARGS ?=
 
-# WORKERS=0 runs the tests one by one, which -s and --pdb need.
-WORKERS ?= 2
+# Three on two cores, because most tests wait for servers or for time to pass. WORKERS=0 runs the tests one by one, which
+# -s and --pdb need.
+WORKERS ?= 3
 PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 VENV := .venv
