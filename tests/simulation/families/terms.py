@@ -5,11 +5,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from random import Random
+from unittest.mock import patch
 
 from framework.kinds import OF_KINDS, RUNS, KindRun, KindSchedule, Task, calm
 from framework.schedules import FAMILIES, Fault, faults, when
 
 from redlock_async import RedlockError
+from redlock_async._runtime.acquire_round import AcquireRound
 from redlock_async.testing import Violation
 
 LATE = 0.05
@@ -35,6 +37,21 @@ class Electing(KindRun):
         super().__init__(schedule, clients)
         self.reports = []
         """For each observer: (when, leader or None)."""
+        self.gave_up = []
+        """The attempts that gave up while a majority may have voted for them: (when, the command)."""
+
+    def outcome(self):
+        give_up = AcquireRound._on_hedge_delay
+
+        def noted(attempt):
+            possible = attempt.granted + attempt._open.bit_count()
+            undecided = not attempt._decided
+            give_up(attempt)
+            if undecided and attempt._decided and possible >= attempt.quorum:
+                self.gave_up.append((self._simulation.now, attempt._command.pack_with_source()))
+
+        with patch.object(AcquireRound, "_on_hedge_delay", noted):
+            return super().outcome()
 
     @property
     def _excused(self):
@@ -91,11 +108,13 @@ class Electing(KindRun):
             if first is None is second:
                 yield Violation("observer", f"nobody leads was reported twice, at {at:.3f}")
 
-    @staticmethod
-    def _true(at, leader, tracks):
-        """It was or is a leader, whose term was not over for longer than a message may take to tell."""
+    def _true(self, at, leader, tracks):
+        """It was or is a leader, or a majority voted for it, and it gave up before it heard of the last vote."""
         named = [track for track in tracks if track.process.name == leader.value and track.start <= at + 0.5]
-        if not named:
+        voted = [
+            when for when, sent in self.gave_up if leader.value.encode() in sent and when - 0.5 <= at <= when + 0.5
+        ]
+        if not named and not voted:
             yield Violation("observer", f"{leader.value} was reported at {at:.3f}, before it led")
 
     def _soon(self, reports, tracks):
