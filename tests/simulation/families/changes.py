@@ -25,6 +25,10 @@ from redlock_async.testing import Violation
 
 TTL = 0.5
 NODE_TIMEOUT = 0.1
+NEWS = 0.1
+"""Seconds after which a client that was refused has learned that it may take locks: it reads the records at most once
+in 50 ms."""
+
 LAG = 0.02
 PAUSE = 0.2
 """Seconds after which an operator repeats a command that had to wait, or had failed."""
@@ -303,7 +307,7 @@ class Changing(Configured):
             configured = self.schedule.configured[attempt.number]
             since, until = self.allowed.get(configured), self.ended.get(configured)
             granted = [other.end for other in self.attempts if other.number == attempt.number and other.granted]
-            if since is None or since > attempt.start:
+            if since is None or since + NEWS > attempt.start:
                 continue
             if until is None or attempt.end < until or (granted and min(granted) < until):
                 own = node_set(*configured)
