@@ -2,7 +2,8 @@
 
 A lease may be held on a bare quorum, and some of its nodes may be unreachable when it ends. So every node is asked to
 keep the key, and it is set where it is missing. A lease that was freed by force must not come back that way. As with a
-renewal, more nodes without the key than a quorum can spare mean that it was freed; then nothing is set.
+renewal, more nodes without the key than a quorum can spare mean that it was freed; then nothing is set. This counts
+only for as long as the lease itself would have stood: after that, its keys have expired where the hold was not stored.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Retention:
         self._ours = 0
         """Bit mask of the nodes that have stored it."""
         self._gone = 0
-        """Bit mask of the nodes that did not hold the key when they were asked."""
+        """Bit mask of the nodes that did not hold the key although the lease would have stood."""
         self.refused = 0
         """How many they are."""
         self.over = False
@@ -144,11 +145,12 @@ class Retention:
         elif sets:
             self._taken(node)
         else:
-            self._gone |= node.bit
             self._missing |= node.bit
-            self.refused = self._gone.bit_count()
-            if self.refused > self.spare and self._verdict is not Verdict.WON:
-                self._freed()
+            if self._context.now() < self.started_at + self._left:
+                self._gone |= node.bit
+                self.refused = self._gone.bit_count()
+                if self.refused > self.spare and self._verdict is not Verdict.WON:
+                    self._freed()
         self._proceed()
 
     def fail(self, node: Node, cause: Exception) -> None:
