@@ -89,7 +89,7 @@ class Charter:
         """Return it as the text that nodes store."""
         sets = " | ".join(" ".join([str(each.quorum), *map(quote, each.labels)]) for each in self.sets)
         place = f"@ {quote(self.place)}" if self.place else ""
-        ids = " ".join(("#", *self.ids)) if self.ids else ""
+        ids = " ".join(("#", *map(quote, self.ids))) if self.ids else ""
         return " ".join(filter(None, (str(self.epoch), sets, ids, place)))
 
     @classmethod
@@ -102,7 +102,7 @@ class Charter:
         for each in rest.split(" | "):
             quorum, *labels = each.split(" ")
             sets.append(NodeSet(int(quorum), tuple(map(unquote, labels))))
-        charter = cls(int(epoch), tuple(sets), unquote(place), tuple(ids.split()))
+        charter = cls(int(epoch), tuple(sets), unquote(place), tuple(map(unquote, ids.split())))
         if not 0 <= charter.epoch < LARGEST_EPOCH or len(sets) > SETS:
             raise ValueError("not a charter")
         if not all(majority(each.size) <= each.quorum <= each.size for each in sets):

@@ -47,6 +47,7 @@ def all_sets(labels, sizes):
         replace(charter("ABC"), place="B"),
         replace(charter(NodeSet(1, ("a @ b",))), place="a @ b"),
         replace(charter("ABC", "BCD"), ids=("1-a", "-", "2-b")),
+        replace(charter("ABC"), place="A", ids=("what a node # calls @ itself | 0", "-", "2-b")),
         replace(charter(NodeSet(1, ("a # b @ c",))), place="a # b @ c", ids=("1-a",)),
     ],
 )
